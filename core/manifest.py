@@ -73,13 +73,24 @@ def read(directory: Path) -> Manifest:
     try:
         data = json.loads(path.read_bytes())
         files = {name: FileSum(**entry) for name, entry in data.pop("files").items()}
-        manifest = Manifest(files=files, **data)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        manifest = _checked(Manifest(files=files, **data))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ManifestError(
             f"{directory} holds no usable manifest ({type(error).__name__})", mend="use an older checkpoint"
         ) from error
     if manifest.format != FORMAT:
         raise ManifestError(f"{path} has format {manifest.format}", mend=f"read it with a version that writes {FORMAT}")
+    return manifest
+
+
+def _checked(manifest: Manifest) -> Manifest:
+    """Raises `TypeError` or `ValueError` for values that a writer of this format never writes."""
+    numbers = (manifest.step, manifest.attempt, manifest.world_size, manifest.rank or 0, manifest.format)
+    if not all(isinstance(number, int) for number in numbers) or not isinstance(manifest.job, str):
+        raise TypeError("a field has the wrong type")
+    for name in manifest.files:
+        if "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"{name!r} is not a name inside the checkpoint")
     return manifest
 
 

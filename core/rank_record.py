@@ -51,7 +51,7 @@ SLOTS: dict[SlotKey, int] = {
 }
 """Where each number stands in a bank. Histogram slots are cumulative bucket counts, then `sum` and `count`."""
 
-_HEADER = struct.Struct("<8sIIQqqqq64s")  # magic, layout, reserved, sequence, pid, attempt, rank, world size, job
+_HEADER = struct.Struct("=8sIIQqqqq64s")  # magic, layout, reserved, sequence, pid, attempt, rank, world size, job
 _SEQUENCE_AT = 16
 _BANK_DOUBLES = len(SLOTS) + RING_STEPS * len(STEP_FIELDS)
 _BANK_BYTES = _BANK_DOUBLES * 8
@@ -110,6 +110,7 @@ class RankRecordWriter:
         finally:
             os.close(fd)
         _HEADER.pack_into(self._map, 0, MAGIC, LAYOUT, 0, 0, os.getpid(), attempt, rank, world_size, name)
+        self._published = _sequence_of(self._map)
         fresh.rename(path)
 
     def set(self, slot: int, value: float) -> None:
@@ -126,10 +127,11 @@ class RankRecordWriter:
         sequence = self._sequence + 1
         start = _HEADER.size + (sequence & 1) * _BANK_BYTES
         self._map[start : start + _BANK_BYTES] = self._source
-        struct.pack_into("<Q", self._map, _SEQUENCE_AT, sequence)
+        self._published[0] = sequence
         self._sequence = sequence
 
     def close(self, *, unlink: bool = False) -> None:
+        self._published.release()
         self._map.close()
         if unlink:
             self._path.unlink(missing_ok=True)
@@ -157,6 +159,7 @@ class RankRecordReader:
                 f"{path} is not a rank record of this version",
                 mend="use one Everstep version on the whole node",
             )
+        self._published = _sequence_of(self._map)
         self.pid: int = pid
         self.attempt: int = attempt
         self.rank: int = rank
@@ -172,11 +175,12 @@ class RankRecordReader:
         self.close()
 
     def close(self) -> None:
+        self._published.release()
         self._map.close()
 
     def sequence(self) -> int:
         """Number of publications so far; cheap enough to poll."""
-        return int(struct.unpack_from("<Q", self._map, _SEQUENCE_AT)[0])
+        return self._published[0]
 
     def read(self) -> RankSnapshot:
         """The newest published bank. Retries while the writer overtakes the copy, which takes microseconds."""
@@ -184,7 +188,7 @@ class RankRecordReader:
             sequence = self.sequence()
             start = _HEADER.size + (sequence & 1) * _BANK_BYTES
             bank = array("d", self._map[start : start + _BANK_BYTES])
-            if self.sequence() - sequence < 1 or sequence == 0:
+            if self.sequence() == sequence:
                 return self._snapshot(sequence, bank)
 
     def _snapshot(self, sequence: int, bank: array[float]) -> RankSnapshot:
@@ -198,6 +202,11 @@ class RankRecordReader:
             values={key: bank[index] for key, index in SLOTS.items()},
             steps=_ring(bank),
         )
+
+
+def _sequence_of(record: mmap.mmap) -> memoryview[int]:
+    """The sequence number as one aligned 8-byte word. `struct.pack_into` would clear it before it writes it."""
+    return memoryview(record)[_SEQUENCE_AT : _SEQUENCE_AT + 8].cast("Q")
 
 
 def _ring(bank: array[float]) -> tuple[StepSample, ...]:

@@ -7,14 +7,24 @@ not import it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from everstep.core.errors import ConfigError
 from everstep.core.topology import Node, Topology
+
+JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=63)]
+"""Folders and rank records are named after jobs, and entities are `job/rank`: no slash, no space, 63 bytes."""
+NodeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=253)]
+
+
+def _unique(names: list[str], what: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"the {what} {name!r} stands in the list twice")
 
 
 class Section(BaseModel):
@@ -40,7 +50,7 @@ class Endpoint(Section):
 class JobCommand(Section):
     """A command that this agent may run; requests over the network name it by `name` and send no command."""
 
-    name: str
+    name: JobName
     program: list[str] = Field(min_length=1, description="script path, or -m and a module, then arguments")
     preload: list[str] = Field(default_factory=lambda: ["torch"], description="modules the warm parent imports")
     environment: dict[str, str] = Field(default_factory=dict)
@@ -50,7 +60,7 @@ class JobCommand(Section):
 class AgentSettings(Section):
     """One node agent. `run_dir` holds rank records and memory-tier snapshots (tmpfs), `log_dir` worker logs."""
 
-    node: str = "node-0"
+    node: NodeName = "node-0"
     rack: str = "rack-0"
     cluster: str = "default"
     listen: Endpoint = Endpoint(port=9810)
@@ -67,9 +77,14 @@ class AgentSettings(Section):
     orphan_grace_s: float = Field(default=60.0, ge=0, description="workers outlive a dead agent for this long")
     jobs: list[JobCommand] = Field(default_factory=list)
 
+    @model_validator(mode="after")
+    def _each_job_once(self) -> AgentSettings:
+        _unique([job.name for job in self.jobs], "job")
+        return self
+
 
 class NodeEntry(Section):
-    name: str
+    name: NodeName
     agent_url: str = ""
     rack: str = "rack-0"
     leaf: str = "leaf-0"
@@ -81,7 +96,7 @@ class NodeEntry(Section):
 class JobSettings(Section):
     """A job that the service looks after. `autostart` starts attempt 1 as soon as enough nodes are ready."""
 
-    name: str
+    name: JobName
     world_size: int = Field(ge=1)
     autostart: bool = True
     cold: bool = False
@@ -116,6 +131,7 @@ class RecoverySettings(Section):
     max_cordoned_share: float = Field(default=0.5, ge=0, le=1)
     max_same_action: int = Field(default=2, ge=1)
     max_restarts_per_hour: int = Field(default=10, ge=1)
+    allow_rescale: bool = Field(default=False, description="go on with fewer ranks when no node can take over")
 
 
 class ServiceSettings(Section):
@@ -131,6 +147,11 @@ class ServiceSettings(Section):
     max_series: int = Field(default=1_000_000, ge=100)
     detector: DetectorSettings = DetectorSettings()
     recovery: RecoverySettings = RecoverySettings()
+
+    @model_validator(mode="after")
+    def _each_job_once(self) -> ServiceSettings:
+        _unique([job.name for job in self.jobs], "job")
+        return self
 
     def topology(self) -> Topology:
         """Raises `ConfigError` on duplicate nodes."""
@@ -165,39 +186,67 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
+class _DuplicateKeyError(yaml.MarkedYAMLError):
+    pass
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, of which YAML would keep the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise _DuplicateKeyError(problem=f"holds the key {key.value!r} twice", problem_mark=key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load(path: Path | None) -> Settings:
     """Settings from a YAML file and the environment. Raises `ConfigError` with one line that names key and mend."""
-    data: Any = {}
-    if path is not None:
-        try:
-            data = yaml.safe_load(path.read_text())
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read configuration {path} ({error.strerror})",
-                mend="check the path and its permissions",
-            ) from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            where = (
-                f" line {error.problem_mark.line + 1}"
-                if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark
-                else ""
-            )
-            raise ConfigError(f"{path}{where} is not valid YAML", mend="correct the syntax there") from error
-    if data is None:
-        data = {}
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path} must hold a mapping at the top", mend="start it with 'agent:' or 'service:'")
+    data = _read(path) if path is not None else {}
+    source = path if path is not None else "the environment"
     try:
         return Settings(**data)
+    except SettingsError as error:
+        raise ConfigError(
+            f"a variable EVERSTEP_... is not valid ({error})",
+            mend="lists and mappings in the environment are written as JSON",
+        ) from error
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         known = _known_keys(first["loc"]) if first["type"] == "extra_forbidden" else ""
-        source = path if path is not None else "the environment"
         raise ConfigError(
             f"{source}: {key}: {first['msg']}",
             mend=known or "correct the value; `everstep config show` prints all keys",
         ) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds; an empty file is an empty one."""
+    try:
+        data = yaml.load(path.read_text(), _Loader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read configuration {path} ({error.strerror})",
+            mend="check the path and its permissions",
+        ) from error
+    except _DuplicateKeyError as error:
+        raise ConfigError(f"{path}{_line(error)} {error.problem}", mend="keep one of them") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}{_line(error)} is not valid YAML", mend="correct the syntax there") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold a mapping at the top", mend="start it with 'agent:' or 'service:'")
+    return {str(key): value for key, value in data.items()}
+
+
+def _line(error: Exception) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return f" line {mark.line + 1}" if mark is not None else ""
 
 
 def _known_keys(location: tuple[int | str, ...]) -> str:

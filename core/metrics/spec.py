@@ -75,29 +75,47 @@ class Label:
 class Gate:
     """Physical range; outside it a sample is discarded before any baseline sees it.
 
-    With `per_second` the range applies to the increase per second, after reset handling. `nonfinite` lets NaN and
-    infinity pass as evidence (F28).
+    With `per_second` the range applies to the increase per second, after reset handling; with `from_now` to the
+    seconds between now and the value, a timestamp. `nonfinite` lets NaN and infinity pass as evidence (F28). `choices`
+    are the only legal values where there are any; `whole` refuses fractions.
     """
 
     low: float = -math.inf
     high: float = math.inf
     per_second: bool = False
     nonfinite: bool = False
+    from_now: bool = False
+    choices: tuple[float, ...] = ()
+    whole: bool = False
 
-    def admits(self, value: float) -> bool:
+    def admits(self, value: float, *, now: float | None = None) -> bool:
         """Whether the value (or rate, with `per_second`) is physically possible.
+
+        A `from_now` gate judges only when `now` (seconds since the epoch) is given.
 
         >>> Gate(low=1, high=130).admits(82505.0), Gate(low=0, nonfinite=True).admits(float("nan"))
         (False, True)
+        >>> Gate(low=-60, high=5, from_now=True).admits(1006.0, now=1000.0)
+        False
         """
         if not math.isfinite(value):
             return self.nonfinite
+        if self.choices:
+            return value in self.choices
+        if self.whole and value != math.floor(value):
+            return False
+        if self.from_now:
+            return now is None or self.low <= value - now <= self.high
         return self.low <= value <= self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One row of the metric table; `number` is 1 to 27 for the core metrics and None for companions."""
+    """One row of the metric table; `number` is 1 to 27 for the core metrics and None for companions.
+
+    `gate_by` names a metric of the same entity whose value times `gate_factor` is a further upper bound on what the
+    gate judges (1.5 times the power limit, the total memory, 1.1 times the link rate).
+    """
 
     name: str
     kind: MetricKind
@@ -114,6 +132,8 @@ class Metric:
     number: int | None = None
     buckets: tuple[float, ...] = ()
     optional: bool = False
+    gate_by: str | None = None
+    gate_factor: float = 1.0
 
     @property
     def label_names(self) -> tuple[str, ...]:

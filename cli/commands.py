@@ -1,0 +1,62 @@
+"""The table of subcommands; nothing of theirs is imported here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A subcommand: `attribute` of `module` is a function or a typer app; `extra` installs what it imports."""
+
+    name: str
+    module: str
+    attribute: str
+    summary: str
+    extra: str
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        name="demo",
+        module="everstep.cli.demo",
+        attribute="demo",
+        summary="Train a real job on this machine, break it, watch it heal.",
+        extra="all",
+    ),
+    Command(
+        name="serve",
+        module="everstep.cli.serve",
+        attribute="serve",
+        summary="Run the service: detect, explain, recover.",
+        extra="service",
+    ),
+    Command(
+        name="agent",
+        module="everstep.cli.agent",
+        attribute="agent",
+        summary="Run the agent of this node.",
+        extra="agent",
+    ),
+    Command(
+        name="train",
+        module="everstep.cli.train",
+        attribute="train",
+        summary="Train through torchrun, without a controller.",
+        extra="trainer",
+    ),
+    Command(
+        name="config",
+        module="everstep.cli.config",
+        attribute="app",
+        summary="Show or check the configuration.",
+        extra="service",
+    ),
+    Command(
+        name="doctor",
+        module="everstep.cli.doctor",
+        attribute="doctor",
+        summary="Say what is missing here and how to get it.",
+        extra="cli",
+    ),
+)

@@ -1,0 +1,126 @@
+"""Companions of the system metrics: link rates, memory size, file systems, fans, clocks."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from everstep.core.metrics.hardware import DIRECTION
+from everstep.core.metrics.spec import Bad, Gate, Label, Metric, MetricClass, MetricKind, Role, Scope, Source
+from everstep.core.metrics.system import DEVICE, PORT, TARGET
+
+_system = partial(Metric, metric_class=MetricClass.SYSTEM)
+_node_gauge = partial(_system, kind=MetricKind.GAUGE, scope=Scope.NODE)
+
+SYSTEM_COMPANIONS: tuple[Metric, ...] = (
+    _system(
+        name="everstep_rdma_bytes_total",
+        kind=MetricKind.COUNTER,
+        unit="bytes",
+        help="Bytes over an RDMA port: the part of everstep_net_bytes_total that the InfiniBand counters give.",
+        scope=Scope.LINK,
+        role=Role.EDGE,
+        source=Source.SYSFS,
+        labels=(DEVICE, PORT, DIRECTION),
+        gate=Gate(low=0, high=1e12, per_second=True),
+        gate_by="everstep_net_link_rate_bytes_per_second",
+        gate_factor=1.1,
+        bad=(Bad.LOW, Bad.STOP),
+        reveals=("F13", "F25"),
+    ),
+    _system(
+        name="everstep_net_link_rate_bytes_per_second",
+        kind=MetricKind.GAUGE,
+        unit="bytes per second",
+        help="Negotiated rate of a network port; the gate of its byte counters.",
+        scope=Scope.LINK,
+        role=Role.CONFIGURATION,
+        source=Source.SYSFS,
+        labels=(DEVICE, PORT),
+        gate=Gate(low=0, high=1e12),
+        bad=(Bad.LOW, Bad.CHANGE),
+        reveals=("F13", "F14"),
+        optional=True,
+    ),
+    _node_gauge(
+        name="everstep_host_memory_total_bytes",
+        unit="bytes",
+        help="Memory size of the host, or the control group's limit when that is lower.",
+        role=Role.CONFIGURATION,
+        source=Source.PROCFS,
+        gate=Gate(low=1e9, high=1e14),
+        bad=(Bad.CHANGE,),
+        optional=True,
+    ),
+    _system(
+        name="everstep_host_oom_kills_total",
+        kind=MetricKind.COUNTER,
+        unit="kills",
+        help="Processes that the kernel killed for want of memory.",
+        scope=Scope.NODE,
+        role=Role.INTERNAL,
+        source=Source.PROCFS,
+        gate=Gate(low=0, high=1e3, per_second=True),
+        bad=(Bad.HIGH,),
+        reveals=("F17",),
+        optional=True,
+    ),
+    _system(
+        name="everstep_filesystem_available_ratio",
+        kind=MetricKind.GAUGE,
+        unit="ratio",
+        help="Free share of a file system, or of the quota where one applies, in bytes and in inodes.",
+        scope=Scope.STORAGE,
+        role=Role.INTERNAL,
+        source=Source.PROBE,
+        labels=(TARGET, Label(name="kind", values=("bytes", "inodes"))),
+        gate=Gate(low=0, high=1),
+        bad=(Bad.LOW,),
+        reveals=("F24",),
+        optional=True,
+    ),
+    _node_gauge(
+        name="everstep_host_fan_speed_ratio",
+        unit="ratio",
+        help="Fan speed as a share of its maximum; a failing fan leads the temperature.",
+        role=Role.INTERNAL,
+        source=Source.SYSFS,
+        labels=(Label(name="fan"),),
+        gate=Gate(low=0, high=1.2),
+        bad=(Bad.LOW,),
+        reveals=("F10",),
+        optional=True,
+    ),
+    _node_gauge(
+        name="everstep_host_blocked_tasks",
+        unit="tasks",
+        help="Tasks in uninterruptible sleep, which is where a stalled file system leaves them.",
+        role=Role.INTERNAL,
+        source=Source.PROCFS,
+        gate=Gate(low=0, high=1e6),
+        bad=(Bad.HIGH,),
+        reveals=("F21",),
+        optional=True,
+    ),
+    _node_gauge(
+        name="everstep_node_clock_offset_seconds",
+        unit="seconds",
+        help="Offset of the node's clock as its clock discipline reports it.",
+        role=Role.OBSERVER,
+        source=Source.PROBE,
+        gate=Gate(low=-3600, high=3600),
+        bad=(Bad.HIGH, Bad.LOW),
+        reveals=("F31",),
+        optional=True,
+    ),
+    _node_gauge(
+        name="everstep_agent_scrape_duration_seconds",
+        unit="seconds",
+        help="Time of one full collection by the node agent.",
+        role=Role.OBSERVER,
+        source=Source.AGENT,
+        gate=Gate(low=0, high=600),
+        bad=(Bad.HIGH,),
+        reveals=("F02", "F31"),
+        optional=True,
+    ),
+)

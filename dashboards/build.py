@@ -1,0 +1,43 @@
+"""Writes the boards to `json/` and says which files are stale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from everstep.dashboards import cluster, gpu_node, incidents, job, network_storage, own, ranks, scheduler
+from everstep.dashboards.board import Board
+from everstep.dashboards.grafana import to_json
+
+JSON = Path(__file__).resolve().parent / "json"
+BOARDS: tuple[Board, ...] = (
+    cluster.BOARD,
+    job.BOARD,
+    ranks.BOARD,
+    incidents.BOARD,
+    gpu_node.BOARD,
+    network_storage.BOARD,
+    scheduler.BOARD,
+    own.BOARD,
+)
+
+
+def files() -> dict[str, str]:
+    """Name to content of every generated file."""
+    return {f"{board.uid}.json": to_json(board) for board in BOARDS}
+
+
+def write(folder: Path = JSON) -> tuple[Path, ...]:
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in files().items():
+        (folder / name).write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    return tuple(written)
+
+
+def stale(folder: Path = JSON) -> tuple[str, ...]:
+    """Names of files that are missing, differ from their builder, or belong to no board any more."""
+    expected = files()
+    present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
+    wrong = {name for name in present.keys() & expected.keys() if present[name] != expected[name]}
+    return tuple(sorted(wrong | (present.keys() ^ expected.keys())))

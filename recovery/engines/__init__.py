@@ -1,0 +1,1 @@
+"""Cluster engines: verbs of `core.engine.ClusterEngine` enter, requests to whatever runs the job leave."""

@@ -1,0 +1,136 @@
+"""What the service says of itself at `/metrics`: an own registry, rows taken from the metric table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from everstep.core.actions import Outcome
+from everstep.core.events import Incident, IncidentState
+from everstep.core.faults import FAULT_BY_ID
+from everstep.core.metrics import METRIC_BY_NAME, MetricClass
+
+UNDIAGNOSED = "UNKNOWN"
+
+
+class SelfMetrics:
+    """Pass the registry to whatever renders it; every instance has its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._delay = self._histogram("everstep_fault_detection_delay_seconds")
+        self._recovery = self._histogram("everstep_recovery_duration_seconds")
+        self._restarts = self._counter("everstep_train_restarts_total")
+        self._verdicts = self._counter("everstep_detector_verdicts_total")
+        self._run = self._histogram("everstep_detector_run_duration_seconds")
+        self._last_run = self._gauge("everstep_detector_last_run_timestamp_seconds")
+        self._errors = Counter(
+            "everstep_service_errors",
+            "Failures survived at a thread boundary or by the store; the log has each one.",
+            ("where",),
+            registry=self.registry,
+        )
+
+    def stage(self, stage: str, *, seconds: float, now: float) -> None:
+        """A stage of the detector ran to its end: ingest, baseline, forest or rca."""
+        self._run.labels(stage).observe(seconds)
+        self._last_run.labels(stage).set(now)
+
+    def error(self, where: str) -> None:
+        self._errors.labels(where).inc()
+
+    def errors(self, where: str) -> float:
+        """Failures counted so far at one place."""
+        value = self.registry.get_sample_value("everstep_service_errors_total", {"where": where})
+        return 0.0 if value is None else value
+
+    def diagnosed(self, incident: Incident) -> None:
+        """A verdict was reached: mean time to detect."""
+        if incident.diagnosed is not None:
+            delay_s = max(0.0, incident.diagnosed - incident.onset)
+            self._delay.labels(_fault(incident), _fault_class(incident)).observe(delay_s)
+
+    def handled(self, incident: Incident) -> None:
+        """The controller is done with the incident: mean time to recover, restarts, verdicts."""
+        fault, ended = _fault(incident), incident.recovered or incident.closed
+        done = [planned for planned in incident.actions if planned.outcome is Outcome.SUCCEEDED]
+        if incident.recovered is not None and done:
+            self._restarts.labels(incident.job, fault).inc()
+        if incident.diagnosed is not None and ended is not None:
+            action = (done or list(incident.actions))[0].action.kind.value if incident.actions else "none"
+            seconds = max(0.0, ended - incident.diagnosed)
+            self._recovery.labels(action, _outcome(incident)).observe(seconds)
+        self._verdicts.labels(fault, "unknown" if fault == UNDIAGNOSED else _verdict(incident)).inc()
+
+    def watch(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        """Add numbers that are read at scrape time."""
+        self.registry.register(_Reader(collect))
+
+    def _histogram(self, name: str) -> Histogram:
+        row = METRIC_BY_NAME[name]
+        return Histogram(name, row.help, row.label_names, buckets=row.buckets, registry=self.registry)
+
+    def _counter(self, name: str) -> Counter:
+        row = METRIC_BY_NAME[name]
+        return Counter(name.removesuffix("_total"), row.help, row.label_names, registry=self.registry)
+
+    def _gauge(self, name: str) -> Gauge:
+        row = METRIC_BY_NAME[name]
+        return Gauge(name, row.help, row.label_names, registry=self.registry)
+
+
+class _Reader:
+    """The collector protocol of prometheus_client around a function."""
+
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> Iterable[Metric]:
+        return self._collect()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is read at registration."""
+        return ()
+
+
+def counter_family(name: str, values: Mapping[tuple[str, ...], float]) -> CounterMetricFamily:
+    """A counter of the metric table from ready sums by label values."""
+    row = METRIC_BY_NAME[name]
+    family = CounterMetricFamily(name.removesuffix("_total"), row.help, labels=row.label_names)
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def gauge_family(name: str, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
+    """A gauge of the metric table from values by label values."""
+    row = METRIC_BY_NAME[name]
+    family = GaugeMetricFamily(name, row.help, labels=row.label_names)
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _fault(incident: Incident) -> str:
+    return incident.causes[0].fault if incident.causes else UNDIAGNOSED
+
+
+def _fault_class(incident: Incident) -> str:
+    """The class of the metric in which the fault shows first."""
+    fault = FAULT_BY_ID.get(_fault(incident))
+    names = [symptom.metric for symptom in fault.symptoms] if fault is not None else []
+    names += [anomaly.metric for anomaly in incident.anomalies]
+    classes = [METRIC_BY_NAME[name].metric_class for name in names if name in METRIC_BY_NAME]
+    return next((str(kind) for kind in classes if kind is not MetricClass.EVERSTEP), MetricClass.SYSTEM.value)
+
+
+def _outcome(incident: Incident) -> str:
+    if incident.recovered is not None:
+        return "success"
+    return "escalated" if incident.state is IncidentState.ESCALATED else "failed"
+
+
+def _verdict(incident: Incident) -> str:
+    return "false_positive" if incident.state is IncidentState.DISMISSED else "confirmed"

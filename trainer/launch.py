@@ -1,0 +1,30 @@
+"""`everstep train` without a controller: one node's workers through torchrun with static membership."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from everstep.core.errors import ConfigError
+from everstep.trainer.config import load
+
+STOP_TIMEOUT_S = 40.0
+
+
+def run(config: Path, processes: int) -> int:
+    """Train with so many processes on this machine and return torchrun's exit code. Raises `ConfigError`."""
+    if processes < 1:
+        raise ConfigError(f"cannot train with {processes} processes", mend="give at least 1")
+    load(config)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command += ["--max-restarts=0", "-m", "--", "everstep.trainer.worker", "--config", str(config)]
+    environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | dict(os.environ)
+    with subprocess.Popen(command, env=environment) as torchrun:
+        try:
+            return torchrun.wait()
+        except KeyboardInterrupt:  # the terminal has interrupted torchrun too; it stops its workers within 30 s
+            return torchrun.wait(timeout=STOP_TIMEOUT_S)
+        finally:
+            torchrun.kill()

@@ -114,6 +114,14 @@ class RobustBaseline:
                 scores.onsets[index] = _onset(window, index, learned.center + self._limit(learned))
         return scores
 
+    def band(self, entity: Entity) -> tuple[float, float] | None:
+        """What counts as normal, in the unit of the series; None before the warm-up is over."""
+        learned = self._learned.get(entity)
+        if learned is None or len(learned) < self._warmup:
+            return None
+        limit = self._limit(learned)
+        return float(np.exp(learned.center - limit)), float(np.exp(learned.center + limit))
+
     def reanchor(self, entity: Entity) -> None:
         """Forget a series whose level has shifted for good (a confirmed change, such as a move to another node)."""
         self._learned.pop(entity, None)

@@ -39,6 +39,12 @@ class SlowRanks:
             maxlen=2 * settings.peer_window
         )
         self._seen = 0
+        self._score = math.nan
+
+    @property
+    def score(self) -> float:
+        """Highest peer score of the newest step judged; NaN before one is."""
+        return self._score
 
     @property
     def steps(self) -> int:
@@ -54,6 +60,7 @@ class SlowRanks:
         self._entities = tuple(self._entity(rank) for rank in sorted(nodes))
         self._columns.clear()
         self._seen = 0
+        self._score = math.nan
 
     def step(self, number: int, at: float, compute_s: Sequence[float]) -> list[Anomaly]:
         """Judge one finished step; `compute_s` is in rank order, NaN where a rank's sample is missing."""
@@ -64,6 +71,8 @@ class SlowRanks:
         window = self._window()
         scores = self._peers.score(window)
         flagged = scores.flagged()
+        known = scores.values[np.isfinite(scores.values)]
+        self._score = float(known.max()) if len(known) else math.nan
         found = [self._anomaly(index, float(scores.values[index]), window) for index in flagged]
         if not found:
             newest = window.newest(1)
@@ -71,6 +80,16 @@ class SlowRanks:
             self._baseline.learn(newest)
             if len(self._columns) >= self._settings.peer_window:
                 self.forest.learn(self._peers.relative(window.newest(self._settings.peer_window)))
+        return found
+
+    def bands(self) -> dict[str, tuple[float, float]]:
+        """Learned compute seconds by node: from the lowest to the highest edge of the ranks that run there."""
+        found: dict[str, tuple[float, float]] = {}
+        for rank, node in self._nodes.items():
+            band = self._baseline.band(self._entity(rank))
+            if band is not None:
+                lower, upper = found.get(node, band)
+                found[node] = min(lower, band[0]), max(upper, band[1])
         return found
 
     def state(self) -> dict[str, dict[str, list[float]]]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
 from everstep.core.events import Anomaly, Direction, Entity, EntityKind
+from everstep.detector.baseline import MAD_TO_SIGMA, TINY
 
 METRIC = "everstep_train_steps_total"
 STEADY = "steady"
 FEWEST_OF_STATE = 3
+BAND_SIGMAS, BAND_FLOOR = 4.0, 0.04  # as in `RobustBaseline`
 
 
 class StepDeadline:
@@ -65,6 +68,16 @@ class StepDeadline:
         if state == STEADY or len(self._durations.get(state, ())) < FEWEST_OF_STATE:
             return steady
         return max(steady, self._factor * self._median(state))
+
+    def band(self) -> tuple[float, float] | None:
+        """Usual seconds of a steady step: median and MAD in log space; None before the warm-up is over."""
+        if not self.learned:
+            return None
+        logs = [math.log(max(duration_s, TINY)) for duration_s in self._durations[STEADY]]
+        center = median(logs)
+        scatter = MAD_TO_SIGMA * median(abs(one - center) for one in logs)
+        limit = BAND_SIGMAS * max(scatter, BAND_FLOOR)
+        return math.exp(center - limit), math.exp(center + limit)
 
     @property
     def startup_s(self) -> float:

@@ -27,13 +27,14 @@ from everstep.service.events import EventBus
 from everstep.service.goodput import Goodput, JobMoment
 from everstep.service.records import plain
 from everstep.service.self_metrics import SelfMetrics
-from everstep.service.watch import Findings, JobWatch
+from everstep.service.watch import STEP, Bands, Findings, JobWatch
 from everstep.service.window_store import WindowStore
 
 RECENT_ANOMALIES = 1000
 PROBE_TIMEOUT_S = 1.0
 REFIT_EVERY_S = 10.0
 SAVE_LEARNED_EVERY_S = 30.0
+BANDS_EVERY_S = 2.0
 AWAY_S = 2.0  # a pause of the loop this long means that the machine, not the cluster, was away
 
 
@@ -80,6 +81,8 @@ class _Job:
     refit: Future[None] | None = None
     refit_at: float = 0.0
     saved_at: float = 0.0
+    banded_at: float = 0.0
+    bands: Bands = field(default_factory=Bands)
     last_step: int = 0
     findings: Findings = field(default_factory=Findings)
 
@@ -144,6 +147,21 @@ class Monitor:
                 "deadline_s": job.watch.deadline.seconds(),
             }
             for job in self._jobs
+        }
+
+    def running(self) -> tuple[Attempt, ...]:
+        """The current attempts of all jobs that have not ended."""
+        attempts = (self._parts.controller.current(job.name) for job in self._jobs if not job.findings.ended)
+        return tuple(attempt for attempt in attempts if attempt is not None)
+
+    def bands(self) -> dict[str, Bands]:
+        """Learned bands and newest scores of each job that runs, a few seconds old; a standing stall scores 1."""
+        return {
+            job.name: job.bands
+            if job.findings.stalled is None
+            else replace(job.bands, scores={**job.bands.scores, STEP: min(1.0, job.findings.stalled.score)})
+            for job in self._jobs
+            if self._parts.controller.current(job.name) is not None and not job.findings.ended
         }
 
     def forest_fits(self) -> dict[str, float]:
@@ -273,6 +291,9 @@ class Monitor:
         if forest.due and now - job.refit_at >= REFIT_EVERY_S and (job.refit is None or job.refit.done()):
             job.refit_at = now
             job.refit = self._workers.submit(self._refit, job)
+        if now - job.banded_at >= BANDS_EVERY_S:
+            job.banded_at = now
+            job.bands = job.watch.bands()
         if now - job.saved_at >= SAVE_LEARNED_EVERY_S:
             job.saved_at = now
             self._parts.store.save_learned(job.name, now, job.watch.state())

@@ -11,6 +11,7 @@ from everstep.core.engine import Attempt, ClusterSnapshot, WorkerState, WorkerSt
 from everstep.core.events import Anomaly
 from everstep.core.settings import DetectorSettings
 from everstep.detector.checkpoints import judge_checkpoint_age
+from everstep.detector.fusion import METRIC as COMPUTE
 from everstep.detector.fusion import SlowRanks
 from everstep.detector.liveness import silent_nodes, unreachable
 from everstep.detector.nonfinite import NonfiniteCount, judge_nonfinite
@@ -19,6 +20,7 @@ from everstep.detector.progress import STEADY, Progress, StepDeadline, judge_pro
 from everstep.service.views import KEPT_STEPS, AttemptView, RankView
 
 TIMEOUT_SILENCE_S = 1.0  # a probe that times out counts only for a node that has also stopped pushing
+STEP = "everstep_train_step_duration_seconds"
 OWN_STATES = frozenset({"checkpoint", "evaluation"})  # states of the training loop with deadlines of their own
 ENDED = {WorkerState.EXITED: "exited", WorkerState.KILLED: "killed", WorkerState.STOPPED: "stopped"}
 
@@ -35,6 +37,14 @@ class Findings:
     silent: tuple[str, ...] = ()
     ending: bool = False
     ended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bands:
+    """`edges` maps (metric, node; empty for the whole job) to what is normal, `scores` metrics to 0 to 1."""
+
+    edges: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -150,6 +160,17 @@ class JobWatch:
                         _tell(view, worker, now)
             else:
                 watched.probes[node] = _Probe(how=_how(status.detail), at=snapshot.at)
+
+    def bands(self) -> Bands:
+        """What is normal for the job and how far the newest samples are from it, for `/metrics`."""
+        edges = {(COMPUTE, node): band for node, band in self.slow_ranks.bands().items()}
+        step = self.deadline.band()
+        if step is not None:
+            edges[STEP, ""] = step
+        scores = {COMPUTE: self.slow_ranks.score}
+        return Bands(
+            edges=edges, scores={metric: min(1.0, score) for metric, score in scores.items() if math.isfinite(score)}
+        )
 
     def state(self) -> dict[str, Any]:
         """What was learned, as plain values."""

@@ -67,6 +67,7 @@ class WindowStore:
         self._max_series = max_series
         self._current_attempt = current_attempt
         self._slots: dict[bytes, SeriesSlot] = {}
+        self._by_name: dict[str, list[SeriesSlot]] = {}
         self._bounds: dict[BoundKey, SeriesSlot] = {}
         self._attempts: dict[tuple[str, str, int], int] = {}  # by node, job, rank: a rank may have moved
         self._rejected: Counter[tuple[str, str]] = Counter()
@@ -135,8 +136,8 @@ class WindowStore:
     def _of(self, name: str, labels: dict[str, str]) -> Iterable[SeriesSlot]:
         return [
             slot
-            for slot in self._slots.values()
-            if slot.name == name and all(slot.labels.get(key) == value for key, value in labels.items())
+            for slot in self._by_name.get(name, ())
+            if all(slot.labels.get(key) == value for key, value in labels.items())
         ]
 
     def _admit(self, parsed: list[tuple[bytes, SeriesSlot | None, list[tuple[float, float]]]]) -> Batch:
@@ -150,6 +151,7 @@ class WindowStore:
                     self._rejected[_listed(slot), "limit"] += len(samples)
                     continue
                 self._slots[block] = slot
+                self._by_name.setdefault(slot.name, []).append(slot)
                 if slot.name in BOUNDING:
                     self._bounds[_bound_key(slot.name, slot.labels)] = slot
             if slot.metric is None:

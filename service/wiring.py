@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import structlog
 from fastapi import FastAPI
-from prometheus_client.metrics_core import Metric
 
 from everstep.core.clock import Clock, SystemClock
 from everstep.core.engine import Attempt, ClusterEngine
@@ -21,12 +19,14 @@ from everstep.recovery.engines.agents import AgentsEngine
 from everstep.service.access import Access
 from everstep.service.app import Served, build_app
 from everstep.service.events import EventBus
+from everstep.service.fleet import Fleet
 from everstep.service.goodput import Goodput
 from everstep.service.ingest import Ingest
 from everstep.service.launcher import Launcher
 from everstep.service.monitor import Monitor, Parts
+from everstep.service.readings import Readings
 from everstep.service.records import plain
-from everstep.service.self_metrics import SelfMetrics, counter_family, gauge_family
+from everstep.service.self_metrics import SelfMetrics
 from everstep.service.storage import SqliteStore
 from everstep.service.window_store import WindowStore
 from everstep.service.workers import DaemonWorkers
@@ -58,9 +58,12 @@ class Service:
         self.controller = Controller(
             self.engine, self.store, self.windows.views, settings.recovery, self._clock, self._changed
         )
-        self.monitor = Monitor(self._parts(topology), DaemonWorkers())
+        workers = DaemonWorkers()
+        self.monitor = Monitor(self._parts(topology), workers)
         self.launcher = Launcher(settings.jobs, topology, self.engine, self.controller, self.store, self.metrics)
-        self.metrics.watch(self._numbers)
+        fleet = Fleet(self.engine, workers, self._clock, on_failure=lambda: self.metrics.error("fleet"))
+        readings = Readings(settings, self.windows, self.monitor, self.goodput, fleet, self._clock)
+        self.metrics.watch(readings.collect)
         self.app = self._app(topology, Access(token))
 
     def start(self) -> None:
@@ -159,30 +162,6 @@ class Service:
             self._log.info("recovery_taken_up", incident=incident.id)
         else:
             self.store.save(replace(cut_off(incident, now), state=IncidentState.ESCALATED))
-
-    def _numbers(self) -> Iterable[Metric]:
-        yield counter_family(
-            "everstep_detector_samples_rejected_total",
-            {key: float(count) for key, count in self.windows.rejected().items()},
-        )
-        yield counter_family(
-            "everstep_gpu_seconds_total",
-            {
-                (job, kind): seconds
-                for job, classes in self.goodput.seconds().items()
-                for kind, seconds in classes.items()
-            },
-        )
-        now = self._clock.now()
-        fits = self.monitor.forest_fits()
-        if fits:
-            yield gauge_family("everstep_detector_model_age_seconds", {("forest",): now - min(fits.values())})
-        heard = self.windows.last_push()
-        deadline_s = self.settings.detector.node_deadline_s
-        yield gauge_family(
-            "everstep_agent_up",
-            {(node.name,): float(now - heard.get(node.name, 0.0) <= deadline_s) for node in self.settings.nodes},
-        )
 
 
 def cut_off(incident: Incident, now: float) -> Incident:

@@ -261,8 +261,10 @@ def _lost_steps(injection: Injection | None, resume: ResumeLine | None) -> int:
 def _repeated_steps(evidence: RunEvidence, resume: ResumeLine | None) -> int:
     if resume is None:
         return 0
-    before = [line.step for line in evidence.steps if line.attempt < resume.attempt and math.isfinite(line.loss)]
-    return max(0, max(before, default=0) - resume.step)
+    done = [line.step for line in evidence.steps if line.attempt < resume.attempt and math.isfinite(line.loss)]
+    if evidence.injection is not None:
+        done.append(evidence.injection.newest_committed)  # a step may be committed and not journalled yet
+    return max(0, max(done, default=0) - resume.step)
 
 
 def _median_step(evidence: RunEvidence) -> float | None:

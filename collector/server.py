@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Generator
@@ -36,9 +37,11 @@ def bind(endpoint: Endpoint) -> socket.socket:
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     try:
         return socket.create_server((endpoint.host, endpoint.port), family=family, backlog=128)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
+        # create_server adds the address to strerror; the errno alone says it once
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise ConfigError(
-            f"cannot listen on {endpoint.host}:{endpoint.port} ({getattr(error, 'strerror', None) or error})",
+            f"cannot listen on {endpoint.host}:{endpoint.port} ({reason})",
             mend="stop what uses the port or set agent.listen.port (0 picks a free one)",
         ) from error
 

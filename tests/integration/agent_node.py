@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import queue
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,7 @@ class Receiver:
         self.samples: list[tuple[dict[str, str], float, float]] = []
         self.port = 0
         self._server: ThreadingHTTPServer | None = None
+        self._open: set[socket.socket] = set()
         self.start()
 
     def start(self) -> None:
@@ -74,6 +76,10 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                receiver._open.add(self.connection)
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -96,6 +102,9 @@ class Receiver:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
+        while self._open:  # a keep-alive connection would go on being served
+            with contextlib.suppress(OSError):
+                self._open.pop().shutdown(socket.SHUT_RDWR)
 
     def values(self, name: str, **labels: str) -> list[float]:
         wanted = {"__name__": name, **labels}
@@ -223,8 +232,9 @@ class AgentNode:
 
 
 def exists(pid: int) -> bool:
+    """Whether the process lives; one that is dead and waits to be reaped does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return True
+    return state not in {"Z", "X"}

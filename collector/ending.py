@@ -54,6 +54,8 @@ class Ender:
                 _kill(worker)
         await _wait_for([worker.gone for worker in workers], REAP_TIMEOUT_S)
         await self._be_sure(workers)
+        for worker in workers:
+            self.note_end(worker, -signal.SIGKILL)  # nobody was left to tell
         await self._end_store(job, attempt)
         self._state.table.retire(job, attempt)
         self._state.wake()

@@ -26,6 +26,7 @@ from everstep.core.remote_write import HEADERS
 
 WRITE_PATH = "/api/v1/write"
 MERGED_BATCHES = 50
+_NO_ACCESS = frozenset({httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN})  # a matter of a token file, not of the batch
 WAKE_GAP_S = 0.02
 """Changes that come together travel together; also keeps two samples of one series apart by more than a millisecond."""
 
@@ -111,6 +112,9 @@ class Pusher:
             self._gone(f"HTTP {response.status_code}")
             return _Outcome.UNAVAILABLE
         self._refuse(response, batch)
+        if response.status_code in _NO_ACCESS:
+            self._away_since = self._clock.now() if self._away_since is None else self._away_since
+            return _Outcome.UNAVAILABLE
         return _Outcome.REFUSED
 
     def _gone(self, problem: str) -> None:
@@ -121,6 +125,7 @@ class Pusher:
     def _back(self) -> None:
         if self._away_since is None:
             return
+        self._refused.clear()
         away_s = round(self._clock.now() - self._away_since, 1)
         self._away_since = None
         self._log.info("service_back", away_s=away_s, samples_dropped=self._buffer.num_dropped)
@@ -133,7 +138,7 @@ class Pusher:
         self._refused[status] = self._refused.get(status, 0) + batch.num_samples
 
     def _mend(self, status: int) -> str:
-        if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        if status in _NO_ACCESS:
             file = self._target.token_file
             return (
                 f"compare {file} with the service's listen.token_file"

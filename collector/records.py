@@ -121,7 +121,10 @@ class RecordWatcher:
         before = watched.snapshot
         if before is not None and reader.sequence() == before.sequence:
             return
-        snapshot = reader.read()
+        try:
+            snapshot = reader.read()
+        except EverstepError:
+            return  # cut off by someone: nothing new can be told
         if snapshot.sequence == 0:
             return
         watched.snapshot = snapshot

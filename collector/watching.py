@@ -22,6 +22,7 @@ class Watch:
     def __init__(self, state: NodeState, ender: Ender) -> None:
         self._state = state
         self._ender = ender
+        self._orphans: set[Worker] = set()
 
     def poll(self) -> None:
         """Look at the records and at every living worker's process; ask for a push when something important changed."""
@@ -53,6 +54,9 @@ class Watch:
         if reading is None or not alive:
             if worker.cold and worker.reporting:
                 self._ender.note_end(worker, _cold_code(worker))
+            elif worker in self._orphans:
+                self._orphans.discard(worker)
+                self._ender.note_end(worker, -signal.SIGKILL)
             return False  # the parent of a warm worker tells the status in a moment
         if worker.inspected:
             return False
@@ -77,6 +81,10 @@ class Watch:
     def _adopt(self, worker: Worker, status: int | None) -> None:
         known = self._state.table.get(worker.job, worker.rank)
         if known is not None and known.attempt >= worker.attempt:
+            if known.pid == worker.pid:
+                self._orphans.discard(known)
+                if status is not None:
+                    self._ender.note_end(known, status)
             return
         self._state.fence.advance(worker.job, worker.attempt)
         self._state.table.add(worker)
@@ -117,9 +125,13 @@ class Watch:
         self._state.wake()
 
     def parent_lost(self, link: StandbyLink) -> None:
-        """The kernel kills a dead parent's children; their statuses died with it."""
+        """The kernel kills a dead parent's children, some a moment after its socket; their statuses died with it."""
         for worker in self._state.table.alive():
-            if worker.launcher == link.name and not same_process(worker.pid, worker.started_ticks):
+            if worker.launcher != link.name:
+                continue
+            if same_process(worker.pid, worker.started_ticks):
+                self._orphans.add(worker)
+            else:
                 self._ender.note_end(worker, -signal.SIGKILL)
         for job, store in list(self._state.stores.items()):
             if store.launcher == link.name:

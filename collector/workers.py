@@ -145,6 +145,10 @@ class WorkerTable:
             yield Sample(
                 metric="everstep_worker_state", labels=(*labels, ("state", state)), value=float(state == shown)
             )
+        if not (worker.alive and worker.reporting):
+            # No record speaks for it: a death at start-up would be taken for the former attempt's and fenced, and a
+            # service that has just started would blame the newest attempt for an old death.
+            yield Sample(metric="everstep_train_attempt", labels=labels, value=float(worker.attempt))
         if worker.exit_code is not None:
             yield Sample(metric="everstep_worker_exit_code", labels=labels, value=float(worker.exit_code))
             for reason in REASONS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -11,7 +11,8 @@ from typing import Protocol
 class JobProgress:
     """`step` is the newest step that every rank of `attempt` has finished (-1: none), at `at` seconds since the epoch.
 
-    `losses` maps recent steps of this attempt to their loss, `batches` to the batch index consumed.
+    `losses` maps recent steps of this attempt to their loss, `batches` to the batch index consumed,
+    `ends` to when their last rank finished; a source may leave `ends` empty.
     """
 
     job: str
@@ -21,6 +22,7 @@ class JobProgress:
     losses: Mapping[int, float]
     batches: Mapping[int, int]
     learning_rate: float
+    ends: Mapping[int, float] = field(default_factory=dict)
 
 
 class ProgressSource(Protocol):

@@ -2,7 +2,8 @@
 
 The layout is derived from the metric table (every row whose source is the callback). Two banks and a sequence number
 make it readable at any moment, also after the rank was killed in the middle of a write: the writer fills the bank that
-nobody reads, then publishes it by one aligned 8-byte store. Standard library only; nothing here blocks.
+nobody reads, then publishes it by one aligned 8-byte store. x86-64 shows stores in their order; for ARM a barrier
+stands between the two. Standard library only; nothing here blocks.
 
 File: header (magic, layout checksum, sequence, pid, attempt, rank, world size, job name), then two banks. A bank is an
 array of float64: the slots, then a ring of the last `RING_STEPS` steps with `STEP_FIELDS` numbers each.
@@ -10,9 +11,11 @@ array of float64: the slots, then a ring of the last `RING_STEPS` steps with `ST
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
+import threading
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
@@ -52,11 +55,13 @@ SLOTS: dict[SlotKey, int] = {
 """Where each number stands in a bank. Histogram slots are cumulative bucket counts, then `sum` and `count`."""
 
 _HEADER = struct.Struct("=8sIIQqqqq64s")  # magic, layout, reserved, sequence, pid, attempt, rank, world size, job
+_WORD = struct.Struct("=Q")
 _SEQUENCE_AT = 16
 _BANK_DOUBLES = len(SLOTS) + RING_STEPS * len(STEP_FIELDS)
 _BANK_BYTES = _BANK_DOUBLES * 8
 _FILE_BYTES = _HEADER.size + 2 * _BANK_BYTES
 LAYOUT = zlib.crc32(repr((list(SLOTS), RING_STEPS, STEP_FIELDS)).encode())
+_START = MAGIC + struct.pack("=I", LAYOUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +107,16 @@ class RankRecordWriter:
         self._source = memoryview(self.values).cast("B")
         self._sequence = 0
         self._ring_at = 0
+        self._barrier = threading.Lock()
+        self._barrier.acquire()
         fresh = path.with_name(f".{path.name}.{os.getpid()}")
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            os.ftruncate(fd, _FILE_BYTES)
+            os.posix_fallocate(fd, 0, _FILE_BYTES)  # a page that a full tmpfs lacks later would kill us by SIGBUS
             self._map = mmap.mmap(fd, _FILE_BYTES)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
         finally:
             os.close(fd)
         _HEADER.pack_into(self._map, 0, MAGIC, LAYOUT, 0, 0, os.getpid(), attempt, rank, world_size, name)
@@ -127,6 +137,8 @@ class RankRecordWriter:
         sequence = self._sequence + 1
         start = _HEADER.size + (sequence & 1) * _BANK_BYTES
         self._map[start : start + _BANK_BYTES] = self._source
+        self._barrier.release()  # a release, then an acquire: no store passes both. Nobody else takes it, so no wait
+        self._barrier.acquire()
         self._published[0] = sequence
         self._sequence = sequence
 
@@ -138,28 +150,24 @@ class RankRecordWriter:
 
 
 class RankRecordReader:
-    """Maps a record read-only; `read` never waits for the writer."""
+    """Reads a record through its descriptor, not a mapping: someone who truncates the file must not kill the reader.
+
+    `read` never waits for the writer.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises `EverstepError` when the file is not a record of this layout, `OSError` when it cannot be opened."""
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            if os.fstat(fd).st_size != _FILE_BYTES:
-                raise EverstepError(
-                    f"{path} is not a rank record of this version",
-                    mend="use one Everstep version on the whole node",
-                )
-            self._map = mmap.mmap(fd, _FILE_BYTES, prot=mmap.PROT_READ)
-        finally:
-            os.close(fd)
-        magic, layout, _, _, pid, attempt, rank, world, name = _HEADER.unpack_from(self._map, 0)
-        if magic != MAGIC or layout != LAYOUT:
-            self._map.close()
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe of that name blocks nobody
+        size = os.fstat(self._fd).st_size
+        header = os.pread(self._fd, _HEADER.size, 0) if size == _FILE_BYTES else b""
+        if not header.startswith(_START):
+            os.close(self._fd)
             raise EverstepError(
                 f"{path} is not a rank record of this version",
                 mend="use one Everstep version on the whole node",
             )
-        self._published = _sequence_of(self._map)
+        _, _, _, _, pid, attempt, rank, world, name = _HEADER.unpack(header)
+        self._sequence = 0
         self.pid: int = pid
         self.attempt: int = attempt
         self.rank: int = rank
@@ -175,21 +183,28 @@ class RankRecordReader:
         self.close()
 
     def close(self) -> None:
-        self._published.release()
-        self._map.close()
+        os.close(self._fd)
 
     def sequence(self) -> int:
-        """Number of publications so far; cheap enough to poll."""
-        return self._published[0]
+        """Number of publications so far; cheap enough to poll. What was seen last when the file has been cut off."""
+        word = os.pread(self._fd, _WORD.size, _SEQUENCE_AT)
+        if len(word) == _WORD.size:
+            (self._sequence,) = _WORD.unpack(word)
+        return self._sequence
 
     def read(self) -> RankSnapshot:
-        """The newest published bank. Retries while the writer overtakes the copy, which takes microseconds."""
+        """The newest published bank. Retries while the writer overtakes the copy, which takes microseconds.
+
+        Raises `EverstepError` when someone has cut the file off.
+        """
         while True:
             sequence = self.sequence()
             start = _HEADER.size + (sequence & 1) * _BANK_BYTES
-            bank = array("d", self._map[start : start + _BANK_BYTES])
+            data = os.pread(self._fd, _BANK_BYTES, start)
+            if len(data) < _BANK_BYTES:
+                raise EverstepError(f"the record of rank {self.rank} was cut off", mend="start a new attempt")
             if self.sequence() == sequence:
-                return self._snapshot(sequence, bank)
+                return self._snapshot(sequence, array("d", data))
 
     def _snapshot(self, sequence: int, bank: array[float]) -> RankSnapshot:
         return RankSnapshot(
@@ -224,6 +239,6 @@ def _ring(bank: array[float]) -> tuple[StepSample, ...]:
             batch=int(row[7]),
         )
         for row in rows
-        if row[1] > 0.0
+        if row[1] > 0.0 and math.isfinite(row[0]) and math.isfinite(row[7])
     ]
     return tuple(sorted(samples, key=lambda sample: sample.end))

@@ -68,6 +68,11 @@ def judge(progress: JobProgress | None, reference: Reference, attempt: Attempt, 
     return Judgement(verdict=Canary.GOOD if _complete(progress, start, steps) else Canary.STEPPED, compared=compared)
 
 
+def first_end(progress: JobProgress, attempt: Attempt) -> float:
+    """When the attempt's first step ended; where the source keeps no ends, when its newest did."""
+    return progress.ends.get(_start(progress, attempt) + 1, progress.at)
+
+
 def _start(progress: JobProgress | None, attempt: Attempt) -> int:
     """The step before the first one; where the trainer chose the state itself, the first known loss tells."""
     if attempt.resume is not None:

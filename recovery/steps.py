@@ -18,7 +18,7 @@ from everstep.core.events import Anomaly, Incident, IncidentState, RootCause
 from everstep.core.progress import ProgressSource
 from everstep.core.settings import RecoverySettings
 from everstep.recovery import observe
-from everstep.recovery.canary import Canary, judge
+from everstep.recovery.canary import Canary, first_end, judge
 from everstep.recovery.ladder import BROKE_AGAIN
 from everstep.recovery.resume import DISK, ResumeChoice, choose
 from everstep.recovery.state import Run
@@ -285,7 +285,7 @@ def _rediagnosed(run: Run, choice: ResumeChoice, ctx: Context) -> Run:
 def _stepped(run: Run, ctx: Context) -> Run:
     """The first good step."""
     progress = ctx.progress.progress(run.old.job)
-    at = progress.at if progress is not None else ctx.clock.now()
+    at = first_end(progress, _new(run)) if progress is not None else ctx.clock.now()
     return replace(run, incident=ctx.save(replace(run.incident, recovered=at)))
 
 

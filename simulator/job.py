@@ -39,6 +39,7 @@ class SimJob:
     ready_at: float = 0.0
     stepped_at: float = 0.0
     losses: dict[int, float] = field(default_factory=dict)
+    ends: dict[int, float] = field(default_factory=dict)
     batches: dict[int, int] = field(default_factory=dict)
     history: dict[int, float] = field(default_factory=dict)
     copies: list[CheckpointCopy] = field(default_factory=list)
@@ -52,7 +53,7 @@ class SimJob:
         """A new attempt with its own workers; what earlier ones reported becomes history."""
         self.history.update(self.losses)
         self.attempt = attempt
-        self.losses, self.batches, self.nonfinite = {}, {}, None
+        self.losses, self.batches, self.ends, self.nonfinite = {}, {}, {}, None
         self.workers = {
             one.rank: WorkerStatus(
                 node=one.node,
@@ -99,6 +100,7 @@ class SimJob:
             losses=dict(self.losses),
             batches=dict(self.batches),
             learning_rate=1e-3,
+            ends=dict(self.ends),
         )
 
     def end(self, rank: int, state: WorkerState, code: int, reason: str) -> None:
@@ -134,6 +136,7 @@ class SimJob:
         self.next_batch = batch + 1
         self.batches[self.step] = batch
         self.losses[self.step] = loss_of(self.step, batch) + self.drift
+        self.ends[self.step] = self.stepped_at
         self._commit()
 
     def _commit(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from pathlib import Path
 
@@ -137,3 +138,19 @@ def test_histograms_carry_cumulative_buckets(tmp_path: Path, watcher: RecordWatc
     assert histogram[("_bucket", "+Inf")] == 3.0
     assert histogram[("_count", None)] == 3.0
     assert len(histogram) == len(METRIC_BY_NAME[name].buckets) + 3
+
+
+def test_a_record_that_someone_cuts_off_tells_nothing_more(tmp_path: Path, watcher: RecordWatcher) -> None:
+    writer = writer_at(tmp_path)
+    finish_step(writer, 1)
+    assert len(watcher.poll()) == 1
+    path = tmp_path / "demo" / "rank-0.rec"
+    os.truncate(path, 200)
+    assert watcher.poll() == []
+    assert named(list(watcher.drain()), STEPS)[0].value == 1.0
+
+
+def test_a_pipe_in_the_place_of_a_record_is_refused(tmp_path: Path, watcher: RecordWatcher) -> None:
+    (tmp_path / "demo").mkdir()
+    os.mkfifo(tmp_path / "demo" / "rank-0.rec")
+    assert watcher.poll() == []

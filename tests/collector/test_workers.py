@@ -71,6 +71,20 @@ def test_the_first_end_counts(tmp_path: Path) -> None:
     assert table.alive() == []
 
 
+def test_the_attempt_is_told_while_no_record_tells_it(tmp_path: Path) -> None:
+    def told() -> list[float]:
+        return [sample.value for sample in table.collect() if sample.metric == "everstep_train_attempt"]
+
+    table, _, _ = table_at(tmp_path)
+    one = worker(attempt=3)
+    table.add(one)
+    assert told() == [3.0]
+    one.reporting = True
+    assert told() == []
+    table.end(one, -9, ExitReason.SIGNAL)
+    assert told() == [3.0]
+
+
 def test_a_retired_attempt_tells_its_end_and_then_falls_silent(tmp_path: Path) -> None:
     table, _, clock = table_at(tmp_path)
     one = worker()

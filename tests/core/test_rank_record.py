@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -202,3 +203,49 @@ def test_a_record_is_private_to_its_user(tmp_path: Path) -> None:
 
 def test_step_fields_and_step_sample_name_the_same_things() -> None:
     assert tuple(StepSample.__dataclass_fields__) == STEP_FIELDS
+
+
+def test_a_record_owns_its_memory_so_that_a_full_tmpfs_cannot_kill_the_loop(tmp_path: Path) -> None:
+    _writer(tmp_path / "a.rec").close()
+    found = (tmp_path / "a.rec").stat()
+    assert found.st_blocks * 512 >= found.st_size
+
+
+def test_no_room_for_a_record_is_an_os_error_and_leaves_nothing(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            _writer(tmp_path / "a.rec")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, former)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_that_someone_cuts_off_is_an_error_and_kills_no_reader(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    writer = _writer(path)
+    writer.publish()
+    with RankRecordReader(path) as reader:
+        assert reader.sequence() == 1
+        os.truncate(path, 0)
+        assert reader.sequence() == 1
+        with pytest.raises(EverstepError, match="was cut off"):
+            reader.read()
+    os.truncate(path, 10**6)  # the writer's mapping would raise SIGBUS, too
+    writer.close()
+
+
+@pytest.mark.parametrize("field", ["step", "batch"])
+def test_a_step_without_a_number_is_passed_over(tmp_path: Path, field: str) -> None:
+    writer = _writer(tmp_path / "a.rec")
+    row = list(_step(1))
+    row[STEP_FIELDS.index(field)] = math.nan
+    writer.add_step(tuple(row))
+    writer.add_step(_step(2))
+    writer.publish()
+    with RankRecordReader(tmp_path / "a.rec") as reader:
+        assert [sample.step for sample in reader.read().steps] == [2]
+    writer.close()

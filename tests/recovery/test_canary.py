@@ -9,7 +9,7 @@ import pytest
 
 from everstep.core.engine import Attempt, RankPlacement, ResumePoint
 from everstep.core.progress import JobProgress
-from everstep.recovery.canary import Canary, Judgement, Reference, judge, reference_of
+from everstep.recovery.canary import Canary, Judgement, Reference, first_end, judge, reference_of
 
 PLACEMENTS = (RankPlacement(rank=0, node="a", local_rank=0),)
 REFERENCE = Reference(
@@ -52,6 +52,13 @@ def test_waits_for_the_new_attempt_and_its_first_step() -> None:
 def test_good_after_three_equal_steps() -> None:
     assert verdict(progress(41)).verdict is Canary.STEPPED
     assert verdict(progress(43)) == Judgement(verdict=Canary.GOOD, compared=3)
+
+
+def test_the_first_step_ended_when_it_ended_however_late_one_looks() -> None:
+    ends = {41: 10.0, 42: 10.4, 43: 10.8}
+    assert first_end(progress(43, at=10.8, ends=ends), attempt()) == 10.0
+    assert first_end(progress(43, at=10.8, ends=ends), attempt(resume=None)) == 10.0
+    assert first_end(progress(43, at=10.8), attempt()) == 10.8
 
 
 def test_a_missing_loss_is_waited_for() -> None:

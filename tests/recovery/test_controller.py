@@ -38,6 +38,7 @@ def test_a_killed_process_is_restarted_in_place(world: Any) -> None:
     assert incident.recovered is not None
     assert incident.closed is not None
     assert incident.opened < incident.recovered < incident.closed
+    assert incident.recovered == world.cluster.progress("demo").ends[26]
     assert not any(node.cordoned for node in world.cluster.snapshot(timeout_s=1).nodes.values())
 
 

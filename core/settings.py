@@ -19,6 +19,8 @@ from everstep.core.topology import Node, Topology
 JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=63)]
 """Folders and rank records are named after jobs, and entities are `job/rank`: no slash, no space, 63 bytes."""
 NodeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=253)]
+WebAddress = Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/\S*)?)?$", max_length=2000)]
+"""With scheme, host and perhaps a path; or empty."""
 
 
 def _unique(names: list[str], what: str) -> None:
@@ -145,6 +147,9 @@ class ServiceSettings(Section):
     max_decoded_bytes: int = Field(default=64 * 2**20, ge=1024)
     window_s: float = Field(default=600.0, gt=0)
     max_series: int = Field(default=1_000_000, ge=100)
+    public_url: WebAddress = Field(default="", description="where people reach the service, for links in alerts")
+    alertmanager_url: WebAddress = Field(default="", description="gets our verdicts as alerts; empty: nobody does")
+    prometheus_url: WebAddress = Field(default="", description="history for the baselines; empty: none is read")
     detector: DetectorSettings = DetectorSettings()
     recovery: RecoverySettings = RecoverySettings()
 

@@ -109,6 +109,12 @@ def _damaged(facts: dict[str, Any], world_size: int) -> Fact:
     return Fact.CHECKPOINT_DAMAGED
 
 
+def _alert(facts: dict[str, Any], world_size: int) -> Fact:
+    """An alert speaks of its fault and proves no silence."""
+    del facts, world_size
+    return Fact.SYMPTOM
+
+
 _READERS: dict[str, Callable[[dict[str, Any], int], Fact]] = {
     "process": _process,
     "liveness": _liveness,
@@ -116,4 +122,5 @@ _READERS: dict[str, Callable[[dict[str, Any], int], Fact]] = {
     "nonfinite": _nonfinite,
     "peers": _slow,
     "checkpoint": _damaged,
+    "alert": _alert,
 }

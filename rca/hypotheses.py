@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from everstep.core.events import Anomaly, Entity, EntityKind
-from everstep.core.faults import FAULTS, XID_POLICY
+from everstep.core.faults import FAULT_BY_ID, FAULTS, XID_POLICY
 from everstep.rca.facts import Fact
 from everstep.rca.graph import CauseGraph
 from everstep.rca.rules import (
+    ALERT_LLR,
     CHILD_FINE_LLR,
     CHILD_GONE_LLR,
     EQUAL_FAILURES,
@@ -145,6 +146,10 @@ def _add_symptoms(found: Suspects, index: int, anomaly: Anomaly, graph: CauseGra
     policy = XID_POLICY.get(xid) if isinstance(xid, int) else None
     if policy is not None and policy.fault is not None:
         found.of(anomaly.entity, policy.fault).support(index, XID_LLR, f"XID {policy.xid}: {policy.meaning}")
+    named = anomaly.evidence.get("fault")
+    if anomaly.detector == "alert" and named in FAULT_BY_ID and named != "UNKNOWN":
+        rule = f"alert {anomaly.evidence.get('alert', '')}".strip()
+        found.of(anomaly.entity, str(named)).support(index, ALERT_LLR, rule)
     node = _node(anomaly, graph)
     places = [anomaly.entity, *([node] if node is not None else [])]
     for fault in _BY_SYMPTOM.get((anomaly.metric, anomaly.direction.value), ()):

@@ -185,4 +185,5 @@ TEMPERATURE = 2.0  # softens the scores into confidences, for the ratios are gue
 UNKNOWN_CONFIDENCE = 0.3  # highest confidence of not knowing
 SYMPTOM_LLR = 2.5
 XID_LLR = 7.0
+ALERT_LLR = 7.0  # an alerting rule of the fault table held
 EQUAL_FAILURES = frozenset({Fact.KILLED, Fact.ABORTED, Fact.EXCEPTION})

@@ -14,6 +14,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from everstep.core.topology import Topology
 from everstep.service.access import Access, refusal
+from everstep.service.alert_desk import AlertDesk
+from everstep.service.alert_door import alert_routes
 from everstep.service.decisions import Approver, decision_routes
 from everstep.service.events import EventBus
 from everstep.service.goodput import Goodput
@@ -35,6 +37,7 @@ class Served:
     incidents: IncidentReader
     controller: Approver
     ingest: Ingest
+    alerts: AlertDesk
     access: Access
     bus: EventBus
     goodput: Goodput
@@ -61,6 +64,7 @@ def build_app(served: Served) -> FastAPI:
     app.include_router(incident_routes(served.incidents, served.monitor, served.windows))
     app.include_router(job_routes(served.topology, served.windows, served.monitor, served.goodput, served.controller))
     app.include_router(decision_routes(served.incidents, served.controller, served.access))
+    app.include_router(alert_routes(served.alerts, served.access, served.metrics))
     _add_events(app, served.bus)
     _add_health(app, served)
     app.add_exception_handler(HTTPException, _plain_error)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.core.clock import Clock
 from everstep.core.errors import WireError
 from everstep.core.remote_write import CONTENT_TYPE, decompress
 from everstep.service.access import Access, refusal
+from everstep.service.body import read_body
 from everstep.service.self_metrics import SelfMetrics
 from everstep.service.window_store import WindowStore
 
@@ -47,9 +48,9 @@ class Ingest:
         if kind != CONTENT_TYPE or encoding != "snappy":
             return refusal(415, f"content is {kind}, {encoding}", f"send {CONTENT_TYPE} with snappy encoding")
         try:
-            body = await self._body(request)
-        except ClientDisconnect:
-            return refusal(400, "the sender went away", "send the whole body")
+            body = await read_body(request, most=self._max_body_bytes)
+        except WireError as error:
+            return refusal(400, error.problem, error.mend)
         if body is None:
             return refusal(413, f"body is longer than {self._max_body_bytes} bytes", "send smaller batches")
         started = time.perf_counter()
@@ -62,15 +63,3 @@ class Ingest:
         self._metrics.stage("ingest", seconds=time.perf_counter() - started, now=self._clock.now())
         self._on_push()
         return Response(status_code=204)
-
-    async def _body(self, request: Request) -> bytes | None:
-        """The body, or None as soon as it grows past the bound."""
-        declared = request.headers.get("content-length", "0")
-        if declared.isascii() and declared.isdigit() and int(declared[:18]) > self._max_body_bytes:
-            return None
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > self._max_body_bytes:
-                return None
-        return bytes(body)

@@ -6,10 +6,11 @@ forest) runs on a few worker threads, and the loop looks at their results at its
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -68,6 +69,7 @@ class Parts:
     metrics: SelfMetrics
     goodput: Goodput
     clock: Clock
+    told: Callable[[Incident], None] = lambda _: None
 
 
 @dataclass(slots=True)
@@ -85,6 +87,8 @@ class _Job:
     bands: Bands = field(default_factory=Bands)
     last_step: int = 0
     findings: Findings = field(default_factory=Findings)
+    history: Mapping[str, Any] | None = None
+    reported: deque[Anomaly] = field(default_factory=lambda: deque(maxlen=RECENT_ANOMALIES))
 
 
 class Monitor:
@@ -128,6 +132,39 @@ class Monitor:
         job.case.take_up(incident)
         job.handled = self._workers.submit(self._handle, incident)
         return True
+
+    def note(self, job: str, anomaly: Anomaly) -> None:
+        """List an anomaly that somebody else has found; from any thread."""
+        self.anomalies.append(anomaly)
+        self._parts.bus.publish("anomaly", job=job, anomaly=plain(anomaly))
+
+    def report(self, job: str, anomaly: Anomaly) -> None:
+        """Evidence from outside about a job that runs; from any thread. Dropped while the job is being recovered."""
+        for one in self._jobs:
+            if one.name == job:
+                one.reported.append(anomaly)
+        self.wake()
+
+    def learn(self, job: str, state: Mapping[str, Any]) -> None:
+        """What history says of a job; from any thread. Of no use where something has been learned already."""
+        for one in self._jobs:
+            if one.name == job:
+                one.history = state
+        self.wake()
+
+    def needs_history(self, job: str) -> bool:
+        """Whether nothing is known yet of what is normal for the job."""
+        return any(one.name == job and not one.watch.deadline.learned for one in self._jobs)
+
+    def began(self, job: str) -> float:
+        """When the watch of the job's current attempt began; infinity before it has."""
+        return next((one.watch.since for one in self._jobs if one.name == job), math.inf)
+
+    def keep(self, incident: Incident) -> None:
+        """Save an incident and tell it to all who listen; from any thread."""
+        self._parts.store.save(incident)
+        self._parts.bus.publish("incident", incident=plain(incident))
+        self._parts.told(incident)
 
     def wake(self) -> None:
         """Something has arrived; from any thread."""
@@ -209,6 +246,10 @@ class Monitor:
 
     def _turn(self, job: _Job, now: float) -> None:
         self._collect_handled(job, now)
+        if job.history is not None:
+            if not job.watch.deadline.learned:
+                job.watch.restore(job.history, job.world_size)
+            job.history = None
         attempt = self._parts.controller.current(job.name)
         if attempt is None:
             moment = JobMoment(started=False)
@@ -259,9 +300,17 @@ class Monitor:
                 "step", job=job.name, attempt=attempt.number, step=step, at=at, loss=plain(loss), batch=batch
             )
         self._tell(job, attempt, job.findings.fresh)
-        opened = job.case.take(attempt, job.findings, stepped_at=stepped_at, now=now)
+        told = self._told_by_others(job)
+        found = replace(job.findings, fresh=(*job.findings.fresh, *told)) if told else job.findings
+        opened = job.case.take(attempt, found, stepped_at=stepped_at, now=now)
         if opened is not None:
-            self._keep(opened)
+            self.keep(opened)
+
+    def _told_by_others(self, job: _Job) -> tuple[Anomaly, ...]:
+        """What was reported since the last turn; of no use once the job ends or while the controller has it."""
+        told = [job.reported.popleft() for _ in range(len(job.reported))]
+        busy = job.case.handling is not None or job.findings.ending or job.findings.ended
+        return () if busy else tuple(told)
 
     def _tell(self, job: _Job, attempt: Attempt, fresh: tuple[Anomaly, ...]) -> None:
         self.anomalies.extend(fresh)
@@ -279,7 +328,7 @@ class Monitor:
             self._parts.metrics.stage("rca", seconds=time.perf_counter() - started, now=now)
             incident = job.case.diagnose(causes, self._parts.clock.now())
             self._parts.metrics.diagnosed(incident)
-            self._keep(incident)
+            self.keep(incident)
             job.handled = self._workers.submit(self._handle, incident)
         starting = job.last_step <= 0 and now - job.watch.since > 1.0 and not job.findings.ended
         if job.probe is None and job.case.probe_due(job.findings, starting=starting, now=now):
@@ -306,11 +355,7 @@ class Monitor:
     def _finish(self, job: _Job, incident: Incident, now: float) -> None:
         job.case.close(incident, now)
         self._parts.metrics.handled(incident)
-        self._keep(incident)
-
-    def _keep(self, incident: Incident) -> None:
-        self._parts.store.save(incident)
-        self._parts.bus.publish("incident", incident=plain(incident))
+        self.keep(incident)
 
     def _handle(self, incident: Incident) -> Incident:
         """On a worker thread: the whole recovery."""

@@ -31,7 +31,7 @@ def missing(
     heard = {node for node, at in windows.last_push().items() if now - at <= SILENT_S}
     wanted: dict[MetricClass, int] = {}
     for name, expected in _expected(topology, attempts).items():
-        present = _present(name, windows, heard)
+        present = _present(name, windows, heard, since=now - SILENT_S)
         gone = sum(max(0, count - present.get(entity, 0)) for entity, count in expected.items())
         kind = METRIC_BY_NAME[name].metric_class
         wanted[kind] = wanted.get(kind, 0) + gone
@@ -47,12 +47,15 @@ def _expected(topology: Topology, attempts: Iterable[Attempt]) -> dict[str, dict
     return {name: entities for names, entities in groups if entities for name in names}
 
 
-def _present(name: str, windows: WindowStore, heard: Collection[str]) -> Mapping[str, int]:
+def _present(name: str, windows: WindowStore, heard: Collection[str], *, since: float) -> Mapping[str, int]:
+    """Living series by entity: of nodes that are heard, or of an exporter whose sample is fresh."""
     found: dict[str, int] = {}
-    for key in windows.latest(name):
+    for key, (at, _) in windows.latest(name).items():
         labels = dict(key)
-        if labels.get("node") not in heard or any(labels.get(one, main) != main for one, main in MAIN_LABEL.items()):
+        if (labels.get("node") not in heard and at < since) or any(
+            labels.get(one, main) != main for one, main in MAIN_LABEL.items()
+        ):
             continue
-        entity = f"{labels['train_job']}/{labels.get('rank')}" if "train_job" in labels else labels["node"]
+        entity = f"{labels['train_job']}/{labels.get('rank')}" if "train_job" in labels else labels.get("node", "")
         found[entity] = found.get(entity, 0) + 1
     return found

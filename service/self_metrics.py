@@ -26,6 +26,9 @@ class SelfMetrics:
         self._verdicts = self._counter("everstep_detector_verdicts_total")
         self._run = self._histogram("everstep_detector_run_duration_seconds")
         self._last_run = self._gauge("everstep_detector_last_run_timestamp_seconds")
+        self._suppressed = self._counter("everstep_detector_suppressed_total")
+        self._alerts = self._counter("everstep_alerts_total")
+        self._posts = self._counter("everstep_alert_posts_total")
         self._errors = Counter(
             "everstep_service_errors",
             "Failures survived at a thread boundary or by the store; the log has each one.",
@@ -37,6 +40,18 @@ class SelfMetrics:
         """A stage of the detector ran to its end: ingest, baseline, forest or rca."""
         self._run.labels(stage).observe(seconds)
         self._last_run.labels(stage).set(now)
+
+    def suppressed(self, reason: str) -> None:
+        """A verdict was held back."""
+        self._suppressed.labels(reason).inc()
+
+    def alert_received(self, outcome: str) -> None:
+        """One alert of a webhook delivery."""
+        self._alerts.labels(outcome).inc()
+
+    def alert_posted(self, outcome: str) -> None:
+        """One verdict on its way to Alertmanager."""
+        self._posts.labels(outcome).inc()
 
     def error(self, where: str) -> None:
         self._errors.labels(where).inc()

@@ -46,13 +46,14 @@ class RankView:
 
 @dataclass(slots=True)
 class AttemptView:
-    """One attempt; `compute` maps steps to the rank-local seconds of each rank, `fresh` holds step durations that
-    nobody has learned from yet."""
+    """One attempt; `compute` maps steps to the rank-local seconds of each rank, `ends` to when the last rank known
+    finished; `fresh` holds step durations that nobody has learned from yet."""
 
     job: str
     number: int
     ranks: dict[int, RankView] = field(default_factory=dict)
     compute: dict[int, dict[int, float]] = field(default_factory=dict)
+    ends: dict[int, float] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
     batches: dict[int, int] = field(default_factory=dict)
     learning_rate: float = 0.0
@@ -61,7 +62,10 @@ class AttemptView:
     fresh: list[tuple[str, float]] = field(default_factory=list)
 
     def rank(self, number: int) -> RankView:
-        return self.ranks.setdefault(number, RankView(rank=number))
+        found = self.ranks.get(number)
+        if found is None:
+            found = self.ranks[number] = RankView(rank=number)
+        return found
 
     def add_step(self, number: int, step: int, at: float) -> None:
         """The first report of a step counts; a repeated or older one changes nothing."""
@@ -70,6 +74,7 @@ class AttemptView:
         if step <= 0 or step in rank.ends:
             return
         rank.ends[step] = at
+        self.ends[step] = max(at, self.ends.get(step, at))
         if step > rank.last_step:
             rank.last_step, rank.last_step_at = step, at
         if step > self.frontier:
@@ -77,6 +82,7 @@ class AttemptView:
                 self.fresh.append((rank.train_state, at - self.frontier_at))
             self.frontier, self.frontier_at = step, at
         _forget(rank.ends, step - KEPT_STEPS)
+        _forget(self.ends, step - KEPT_STEPS)
         if len(rank.steps_at) > KEPT_STEPS:
             for old in list(rank.steps_at)[: -KEPT_STEPS // 2]:
                 del rank.steps_at[old]
@@ -263,6 +269,7 @@ class JobViews:
                 losses=dict(found.losses),
                 batches=dict(found.batches),
                 learning_rate=found.learning_rate,
+                ends={done: end for done, end in found.ends.items() if done <= step},
             )
 
     def history(self, job: str) -> Mapping[int, float]:

@@ -1,58 +1,48 @@
 """Pushed samples by series: resolved by raw label bytes, gated, fenced, kept in bounded rings, handed to the job views.
 
-A known series costs one dictionary look-up; labels are parsed once. What is refused is counted by reason: `range`
-(physically impossible), `clock` (from the future), `stale` (older than what is held or than the window), `duplicate`,
-`fenced` (of an older attempt), `limit` (too many series), `unknown` (not in the metric table).
+A known series costs one dictionary look-up; labels are parsed once. Series of other exporters go through `foreign` and
+arrive as ours. What is refused is counted by reason: `range` (physically impossible), `clock` (from the future),
+`stale` (older than what is held or than the window), `duplicate`, `fenced` (of an older attempt), `limit` (too many
+series), `unknown` (not in the metric table).
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from everstep.core.metrics import METRIC_BY_NAME, METRICS, Metric, MetricKind, Scope
-from everstep.core.remote_write import decode, decode_labels, is_stale
-from everstep.service.ring import Ring
-from everstep.service.views import MAX_RANKS, STEP_HANDLERS, VALUE_HANDLERS, Handler, JobViews
+from everstep.core.remote_write import decode_labels, is_stale
+from everstep.service.fast_decode import Layouts, Others, Samples
+from everstep.service.foreign import Foreigners
+from everstep.service.ring import TRIM_EVERY
+from everstep.service.slots import (
+    AGE,
+    BOUNDING,
+    FUTURE_S,
+    RATE,
+    UNLISTED,
+    VALUE,
+    BoundKey,
+    Labels,
+    RankKey,
+    SeriesSlot,
+    Speaker,
+    bound_key,
+    metric_of,
+    refusal,
+)
+from everstep.service.views import AttemptView, JobViews
 
-ATTEMPT = "everstep_train_attempt"
-FUTURE_S = 5.0
 MAX_RING = 4096
 MAX_NODES = 100_000
-UNLISTED = "unlisted"
-BOUNDING = frozenset(metric.gate_by for metric in METRICS if metric.gate_by is not None)
-HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
-STATE_LABELS = ("state", "reason", "tier", "phase")
 
-HANDLERS: dict[str, Handler] = {**STEP_HANDLERS, **VALUE_HANDLERS}
-
-RankKey = tuple[str, int]
-BoundKey = tuple[str, tuple[str, ...]]
-Batch = list[tuple["SeriesSlot", list[tuple[float, float]]]]
-
-
-class SeriesSlot:
-    """One series; `metric` is None when the table does not know it, `key` the rank that it speaks of, if any."""
-
-    __slots__ = ("ended", "handler", "key", "label", "labels", "metric", "name", "node", "order", "ring", "upper")
-
-    def __init__(self, labels: dict[str, str]) -> None:
-        self.labels = labels
-        self.name = labels["__name__"]
-        self.metric = _metric(self.name)
-        self.node = labels.get("node", "")
-        self.key = _rank_key(labels, self.metric)
-        self.label = next((labels[name] for name in STATE_LABELS if name in labels), "")
-        self.order = 0 if self.name in STEP_HANDLERS else 1
-        self.handler: Handler | None = HANDLERS.get(self.name)
-        self.ring = Ring()
-        self.ended = False
-        self.upper: SeriesSlot | None = None  # the series that bounds this one, by `Metric.gate_by`
+Batch = list[tuple[SeriesSlot, Samples]]
+Handled = list[tuple[SeriesSlot, float, float]]
+News = list[tuple[bytes, Labels | None, Samples]]
 
 
 class WindowStore:
@@ -67,18 +57,24 @@ class WindowStore:
         self._max_series = max_series
         self._current_attempt = current_attempt
         self._slots: dict[bytes, SeriesSlot] = {}
+        self._layouts: Layouts[SeriesSlot] = Layouts()
+        self._unlisted: set[bytes] = set()
         self._by_name: dict[str, list[SeriesSlot]] = {}
+        self._num_series = 0
+        self._speakers: dict[tuple[str, RankKey | None], Speaker] = {}
         self._bounds: dict[BoundKey, SeriesSlot] = {}
+        self._bounded: dict[BoundKey, list[SeriesSlot]] = {}
         self._attempts: dict[tuple[str, str, int], int] = {}  # by node, job, rank: a rank may have moved
         self._rejected: Counter[tuple[str, str]] = Counter()
         self._accepted = 0
         self._last_push: dict[str, float] = {}
         self._world_sizes: dict[str, int] = {}
+        self._foreigners = Foreigners(self._register, self._rejected)
         self.views = JobViews(self.lock, lambda job: self._world_sizes.get(job, 0), current_attempt)
 
     @property
     def num_series(self) -> int:
-        return len(self._slots)
+        return self._num_series
 
     @property
     def num_accepted(self) -> int:
@@ -90,7 +86,7 @@ class WindowStore:
             return dict(self._rejected)
 
     def last_push(self) -> dict[str, float]:
-        """When each node's newest push arrived, seconds since the epoch by our clock."""
+        """When each node's newest push of our own series arrived, seconds since the epoch by our clock."""
         with self.lock:
             return dict(self._last_push)
 
@@ -104,19 +100,21 @@ class WindowStore:
         Raises `WireError` before anything is applied when any part of the body is malformed.
         """
         with self.lock:
-            parsed: list[tuple[bytes, SeriesSlot | None, list[tuple[float, float]]]] = []
-            for block, samples in decode(raw):
-                slot = self._slots.get(block)
-                parsed.append((block, slot if slot is not None else SeriesSlot(decode_labels(block)), samples))
-            batch = self._admit(parsed)
+            slots, times, values, others = self._layouts.decode(raw, self._slots)
+            batch, mapped = self._admit(self._named(others), arrived)
             before = self._accepted
-            fenced, attempts = self._fence(batch, arrived)
-            batch.sort(key=lambda entry: entry[0].order)  # steps first: they date the other samples of the push
-            for slot, samples in batch:
+            told = [(slot, value) for slot, value in zip(slots, values, strict=True) if slot.tells_attempt]
+            told += [(slot, samples[-1][1]) for slot, samples in batch if slot.tells_attempt and samples]
+            speakers = {slot.speaker for slot in slots} | {slot.speaker for slot, _ in batch}
+            fenced, attempts = self._fence(speakers, told, arrived)
+            handled = self._take_plain(slots, times, values, fenced, arrived)
+            for slot, samples in (*batch, *mapped):
                 if slot.key is not None and slot.key in fenced:
                     self._rejected[slot.name, "fenced"] += len(samples)
                     continue
-                self._take(slot, samples, attempts, arrived)
+                for at, value in samples:
+                    self._take(slot, at, value, arrived, handled)
+            self._hand_on(handled, attempts)
             return self._accepted - before
 
     def latest(self, name: str, **labels: str) -> dict[tuple[tuple[str, str], ...], tuple[float, float]]:
@@ -133,134 +131,163 @@ class WindowStore:
         with self.lock:
             return [slot.ring.arrays() for slot in self._of(name, labels)]
 
-    def _of(self, name: str, labels: dict[str, str]) -> Iterable[SeriesSlot]:
+    def _of(self, name: str, labels: Labels) -> Iterable[SeriesSlot]:
         return [
             slot
             for slot in self._by_name.get(name, ())
             if all(slot.labels.get(key) == value for key, value in labels.items())
         ]
 
-    def _admit(self, parsed: list[tuple[bytes, SeriesSlot | None, list[tuple[float, float]]]]) -> Batch:
-        """Register new series while there is room; drop what is over the limit or not in the table."""
-        batch: Batch = []
-        for block, slot, samples in parsed:
-            if slot is None:
-                continue
-            if block not in self._slots:
-                if len(self._slots) >= self._max_series:
-                    self._rejected[_listed(slot), "limit"] += len(samples)
-                    continue
-                self._slots[block] = slot
-                self._by_name.setdefault(slot.name, []).append(slot)
-                if slot.name in BOUNDING:
-                    self._bounds[_bound_key(slot.name, slot.labels)] = slot
-            if slot.metric is None:
-                self._rejected[UNLISTED, "unknown"] += len(samples)
-                continue
-            batch.append((slot, samples))
-        return batch
+    def _named(self, others: Others) -> News:
+        """Labels of the blocks that are seen for the first time; all are read before any is registered."""
+        return [(block, None if self._is_known(block) else decode_labels(block), samples) for block, samples in others]
 
-    def _fence(self, batch: Batch, arrived: float) -> tuple[set[RankKey], dict[RankKey, int]]:
+    def _is_known(self, block: bytes) -> bool:
+        return block in self._slots or block in self._unlisted or self._foreigners.knows(block)
+
+    def _admit(self, news: News, arrived: float) -> tuple[Batch, Batch]:
+        """Ours, then what others' series become; drops what is over the limit or not in the table."""
+        batch: Batch = []
+        mapped: Batch = []
+        for block, labels, samples in news:
+            slot = self._slots.get(block)
+            if slot is None and labels is not None:
+                slot = self._meet(block, labels, samples)
+            if slot is not None:
+                batch.append((slot, samples))
+            elif self._foreigners.knows(block):
+                mapped += self._foreigners.translate(block, samples, arrived=arrived)
+            elif block in self._unlisted:
+                self._rejected[UNLISTED, "unknown"] += len(samples)
+        return batch, mapped
+
+    def _meet(self, block: bytes, labels: Labels, samples: Samples) -> SeriesSlot | None:
+        """Remember a block under what it is: ours (returned), another exporter's, or of no use."""
+        name = labels["__name__"]
+        if metric_of(name) is None:
+            if not self._foreigners.meet(block, labels) and len(self._unlisted) < self._max_series:
+                self._unlisted.add(block)
+            return None
+        slot = self._register(labels)
+        if slot is None:
+            self._rejected[name, "limit"] += len(samples)
+            return None
+        self._foreigners.native(slot)
+        self._slots[block] = slot
+        return slot
+
+    def _register(self, labels: Labels) -> SeriesSlot | None:
+        """A new slot where there is room; bounds and what they bound find each other here."""
+        metric = metric_of(labels["__name__"])
+        if metric is None or self._num_series >= self._max_series:
+            return None
+        slot = SeriesSlot(labels, metric)
+        slot.speaker = self._speakers.setdefault((slot.node, slot.key), slot.speaker)
+        self._num_series += 1
+        self._by_name.setdefault(slot.name, []).append(slot)
+        if slot.name in BOUNDING:
+            key = bound_key(slot.name, labels)
+            self._bounds[key] = slot
+            for bounded in self._bounded.get(key, ()):
+                bounded.upper = slot
+        if metric.gate_by is not None:
+            key = bound_key(metric.gate_by, labels)
+            slot.upper = self._bounds.get(key)
+            self._bounded.setdefault(key, []).append(slot)
+        return slot
+
+    def _fence(
+        self, speakers: Iterable[Speaker], told: Iterable[tuple[SeriesSlot, float]], arrived: float
+    ) -> tuple[set[RankKey], dict[RankKey, int]]:
         """Ranks of this push that belong to an attempt older than the current one, and each rank's attempt."""
-        told: dict[RankKey, int] = {}
-        for slot, samples in batch:
-            if slot.node and (slot.node in self._last_push or len(self._last_push) < MAX_NODES):
-                self._last_push[slot.node] = arrived
-            if slot.key is None or slot.name != ATTEMPT or not samples or not samples[-1][1] >= 0:
-                continue
-            told[slot.key] = number = int(samples[-1][1])
-            self._attempts[slot.node, *slot.key] = number
+        attempts: dict[RankKey, int] = {}
+        for slot, value in told:
+            if slot.key is not None and slot.metric.gate.admits(value):
+                attempts[slot.key] = self._attempts[slot.node, *slot.key] = int(value)
         known: dict[RankKey, int] = {}
         fenced: set[RankKey] = set()
-        for slot, _ in batch:
-            rank = slot.key
+        for speaker in speakers:
+            node, rank = speaker.node, speaker.key
+            if node and (node in self._last_push or len(self._last_push) < MAX_NODES):
+                self._last_push[node] = arrived
             if rank is None or rank in known:
                 continue
             current = self._current_attempt(rank[0])
-            known[rank] = told.get(rank, self._attempts.get((slot.node, *rank), current))
+            known[rank] = attempts.get(rank, self._attempts.get((node, *rank), current))
             if known[rank] < current:
                 fenced.add(rank)
         return fenced, known
 
-    def _take(
-        self, slot: SeriesSlot, samples: list[tuple[float, float]], attempts: dict[RankKey, int], arrived: float
-    ) -> None:
-        for at, value in samples:
-            if is_stale(value):
-                slot.ended = True
+    def _take_plain(
+        self,
+        slots: Sequence[SeriesSlot],
+        times: Sequence[float],
+        values: Sequence[float],
+        fenced: set[RankKey],
+        arrived: float,
+    ) -> Handled:
+        """The short way: what is in order and in the plain range is kept; all else goes through `_take`."""
+        handled: Handled = []
+        oldest, latest = arrived - self._window_s, arrived + FUTURE_S
+        num_taken = 0
+        for slot, at, value in zip(slots, times, values, strict=True):
+            if fenced and slot.key in fenced:
+                self._rejected[slot.name, "fenced"] += 1
                 continue
-            if slot.upper is None and slot.metric is not None and slot.metric.gate_by is not None:
-                slot.upper = self._bounds.get(_bound_key(slot.metric.gate_by, slot.labels))
-            reason = _refusal(slot, at, value, arrived=arrived, window_s=self._window_s)
-            if reason:
-                self._rejected[slot.name, reason] += 1
+            before = slot.newest_at
+            judged_by = slot.judged_by
+            if judged_by == VALUE:
+                fits = slot.low <= value <= slot.high and (slot.upper is None or value <= slot.upper.newest)
+            elif judged_by == RATE:
+                fits = 0.0 <= value - slot.newest <= slot.high * (at - before)
+            elif judged_by == AGE:
+                fits = slot.low <= value - arrived <= slot.high
+            else:
+                fits = value == slot.newest
+            if not (fits and before < at and oldest <= at <= latest):
+                self._take(slot, at, value, arrived, handled)
                 continue
-            slot.ring.append(at, value, window_s=self._window_s, most=MAX_RING)
+            slot.newest_at = at
+            slot.newest = value
             slot.ended = False
-            self._accepted += 1
-            if slot.handler is not None and slot.key is not None and attempts[slot.key] > 0:
-                job, rank = slot.key
-                view = self.views.job(job).attempt(attempts[slot.key])
-                if slot.node:
-                    view.rank(rank).node = slot.node
-                slot.handler(view, rank, slot.label, at, value)
+            ring = slot.ring
+            ring.times.append(at)
+            ring.values.append(value)
+            if not len(ring.times) % TRIM_EVERY:
+                ring.trim(oldest, MAX_RING)
+            num_taken += 1
+            if slot.handler is not None:
+                handled.append((slot, at, value))
+        self._accepted += num_taken
+        return handled
 
+    def _take(self, slot: SeriesSlot, at: float, value: float, arrived: float, handled: Handled) -> None:
+        if is_stale(value):
+            slot.ended = True
+            return
+        reason = refusal(slot, at, value, arrived=arrived, window_s=self._window_s)
+        if reason:
+            self._rejected[slot.name, reason] += 1
+            return
+        slot.newest_at = at
+        slot.newest = value
+        slot.ended = False
+        slot.ring.append(at, value, window_s=self._window_s, most=MAX_RING)
+        self._accepted += 1
+        if slot.handler is not None:
+            handled.append((slot, at, value))
 
-def _metric(name: str) -> Metric | None:
-    metric = METRIC_BY_NAME.get(name)
-    for suffix in HISTOGRAM_SUFFIXES:
-        if metric is None and name.endswith(suffix):
-            base = METRIC_BY_NAME.get(name.removesuffix(suffix))
-            metric = base if base is not None and base.kind is MetricKind.HISTOGRAM else None
-    return metric
-
-
-def _listed(slot: SeriesSlot) -> str:
-    """The metric's name where the table knows it; one word for all others, so that nobody can grow our labels."""
-    return slot.name if slot.metric is not None else UNLISTED
-
-
-def _rank_key(labels: dict[str, str], metric: Metric | None) -> RankKey | None:
-    """The rank whose attempt decides about the series; job-wide numbers come from rank 0."""
-    job = labels.get("train_job")
-    if job is None or metric is None:
-        return None
-    if metric.scope is Scope.JOB:
-        return job, 0
-    rank = labels.get("rank", "")
-    return (job, int(rank)) if rank.isascii() and rank.isdigit() and int(rank[:9]) < MAX_RANKS else None
-
-
-def _refusal(slot: SeriesSlot, at: float, value: float, *, arrived: float, window_s: float) -> str:
-    """Why a sample is not taken; empty when it is."""
-    newest = slot.ring.newest
-    if at > arrived + FUTURE_S:
-        return "clock"
-    if at < arrived - window_s or (newest is not None and at < newest[0]):
-        return "stale"
-    if newest is not None and at == newest[0]:
-        return "duplicate"
-    return "" if _possible(slot, at, value, newest, arrived) else "range"
-
-
-def _possible(slot: SeriesSlot, at: float, value: float, newest: tuple[float, float] | None, arrived: float) -> bool:
-    metric = slot.metric
-    if metric is None or metric.kind is MetricKind.HISTOGRAM:
-        return math.isfinite(value)
-    judged = value
-    if metric.gate.per_second:
-        if not math.isfinite(value) or value < 0:
-            return False
-        if newest is None or value < newest[1]:  # first sight or a reset: there is no rate yet
-            return True
-        judged = (value - newest[1]) / max(at - newest[0], 0.001)
-    bound = slot.upper.ring.newest if slot.upper is not None else None
-    if bound is not None and bound[1] > 0 and judged > bound[1] * metric.gate_factor:
-        return False
-    return metric.gate.admits(judged, now=arrived)
-
-
-def _bound_key(name: str, labels: dict[str, str]) -> BoundKey:
-    """The bounding series of the same entity: same node, same values of the labels that the bound itself has."""
-    own = METRIC_BY_NAME[name].label_names if name in METRIC_BY_NAME else ()
-    return name, (labels.get("node", ""), *(labels.get(label, "") for label in own))
+    def _hand_on(self, handled: Handled, attempts: dict[RankKey, int]) -> None:
+        """Tell the job views, steps first: they date the other samples of the push."""
+        steps = [entry for entry in handled if not entry[0].order]
+        views: dict[RankKey, AttemptView] = {}
+        for slot, at, value in steps + [entry for entry in handled if entry[0].order]:
+            key = slot.key
+            if key is None or slot.handler is None or attempts[key] <= 0:
+                continue
+            view = views.get(key)
+            if view is None:
+                view = views[key] = self.views.job(key[0]).attempt(attempts[key])
+            if slot.node:
+                view.rank(key[1]).node = slot.node
+            slot.handler(view, key[1], slot.label, at, value)

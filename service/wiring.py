@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
+import httpx
 import structlog
 from fastapi import FastAPI
 
@@ -17,10 +19,13 @@ from everstep.rca.evidence import CauseEvidence
 from everstep.recovery.controller import Controller
 from everstep.recovery.engines.agents import AgentsEngine
 from everstep.service.access import Access
+from everstep.service.alert_desk import AlertDesk
+from everstep.service.alert_post import AlertPost, sender
 from everstep.service.app import Served, build_app
 from everstep.service.events import EventBus
 from everstep.service.fleet import Fleet
 from everstep.service.goodput import Goodput
+from everstep.service.history import History, range_query
 from everstep.service.ingest import Ingest
 from everstep.service.launcher import Launcher
 from everstep.service.monitor import Monitor, Parts
@@ -32,6 +37,7 @@ from everstep.service.window_store import WindowStore
 from everstep.service.workers import DaemonWorkers
 
 STOP_TIMEOUT_S = 2.0
+HISTORY_RETRIES_S = (1.0, 5.0, 30.0, 120.0, 600.0)
 UNDER_WAY = frozenset({IncidentState.DIAGNOSED, IncidentState.ACTING, IncidentState.VERIFYING})
 
 
@@ -44,6 +50,7 @@ class Service:
         """Raises `ConfigError` on unusable tokens, nodes or data directory."""
         self.settings = settings
         self._log = structlog.get_logger()
+        self._stopping = threading.Event()
         self._clock = clock or SystemClock()
         token = read_token(settings.listen.token_file)
         topology = settings.topology()
@@ -58,7 +65,8 @@ class Service:
         self.controller = Controller(
             self.engine, self.store, self.windows.views, settings.recovery, self._clock, self._changed
         )
-        workers = DaemonWorkers()
+        self._post = self._alert_post()
+        self._workers = workers = DaemonWorkers()
         self.monitor = Monitor(self._parts(topology), workers)
         self.launcher = Launcher(settings.jobs, topology, self.engine, self.controller, self.store, self.metrics)
         fleet = Fleet(self.engine, workers, self._clock, on_failure=lambda: self.metrics.error("fleet"))
@@ -68,16 +76,41 @@ class Service:
 
     def start(self) -> None:
         """Take up what a former process left open, then watch and launch."""
+        if self._post is not None:
+            self._post.start()
         self._take_up()
+        if self.settings.prometheus_url:
+            for job in self.settings.jobs:
+                if self.monitor.needs_history(job.name):
+                    self._workers.submit(self._fetch_history, job.name)
         self.monitor.start()
         self.launcher.start()
 
     def stop(self) -> None:
         """Stop deciding; workers train on. A recovery that is under way is taken up by the next start."""
+        self._stopping.set()
         self.bus.close()
         self.launcher.stop(timeout_s=STOP_TIMEOUT_S)
         self.monitor.stop(timeout_s=STOP_TIMEOUT_S)
+        if self._post is not None:
+            self._post.stop(timeout_s=STOP_TIMEOUT_S)
         self.store.close()
+
+    def _fetch_history(self, job: str) -> None:
+        """On a worker thread: tried again from where it stood, a few times."""
+        history = History(
+            job, range_query(self.settings.prometheus_url), self.settings.data_dir / f"history-{job}.json"
+        )
+        for wait_s in HISTORY_RETRIES_S:
+            try:
+                self.monitor.learn(job, history.fetch(now=self._clock.now()))
+            except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
+                self.metrics.error("history")
+                self._log.warning("history_not_read", job=job, error=str(error))
+            else:
+                return
+            if self._stopping.wait(wait_s):
+                return
 
     def problem(self) -> str:
         """Why the service is not ready; empty when it is."""
@@ -112,6 +145,7 @@ class Service:
             metrics=self.metrics,
             goodput=self.goodput,
             clock=self._clock,
+            told=self._told,
         )
 
     def _app(self, topology: Topology, access: Access) -> FastAPI:
@@ -132,6 +166,7 @@ class Service:
                 incidents=self.store,
                 controller=self.controller,
                 ingest=ingest,
+                alerts=AlertDesk(self.store, self.monitor, self._clock),
                 access=access,
                 bus=self.bus,
                 goodput=self.goodput,
@@ -143,7 +178,22 @@ class Service:
     def _changed(self, incident: Incident) -> None:
         """The controller moved an incident on."""
         self.bus.publish("incident", incident=plain(incident))
+        self._told(incident)
         self.monitor.wake()
+
+    def _told(self, incident: Incident) -> None:
+        if self._post is not None:
+            self._post.put(incident)
+
+    def _alert_post(self) -> AlertPost | None:
+        """Who tells Alertmanager; nobody where none is configured."""
+        settings = self.settings
+        if not settings.alertmanager_url:
+            return None
+        scheme = "https" if settings.listen.tls_certificate is not None else "http"
+        here = settings.public_url or f"{scheme}://{settings.listen.host}:{settings.listen.port}"
+        send = sender(settings.alertmanager_url)
+        return AlertPost(send, self._clock, public_url=here, on_outcome=self.metrics.alert_posted)
 
     def _take_up(self) -> None:
         """Recoveries that were cut off go on; what had no verdict is detected anew."""

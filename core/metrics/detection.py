@@ -10,6 +10,17 @@ from everstep.core.metrics.training import JOB
 STAGES = ("ingest", "baseline", "forest", "rca")
 REJECTIONS = ("range", "stale", "duplicate", "reset", "clock", "fenced", "limit", "unknown")
 SUPPRESSIONS = ("maintenance", "recovering", "storm", "breaker")
+ALERT_OUTCOMES = (
+    "duplicate",
+    "own",
+    "ignored",
+    "watched",
+    "reported",
+    "told",
+    "echo",
+    "resolved",
+    "storm",
+)
 RUN_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 
 _own = partial(Metric, metric_class=MetricClass.EVERSTEP, scope=Scope.CLUSTER, role=Role.OBSERVER)
@@ -110,6 +121,23 @@ DETECTION_METRICS: tuple[Metric, ...] = (
         help="Verdicts held back, by reason.",
         labels=(Label(name="reason", values=SUPPRESSIONS),),
         gate=Gate(low=0, high=1e3, per_second=True),
+        bad=(Bad.HIGH,),
+    ),
+    _controller(
+        name="everstep_alerts_total",
+        kind=MetricKind.COUNTER,
+        unit="alerts",
+        help="Alerts that Alertmanager's webhook brought, by what became of them; repeats count as duplicates.",
+        labels=(Label(name="outcome", values=ALERT_OUTCOMES),),
+        gate=Gate(low=0, high=1e4, per_second=True),
+    ),
+    _controller(
+        name="everstep_alert_posts_total",
+        kind=MetricKind.COUNTER,
+        unit="posts",
+        help="Verdicts posted to Alertmanager; a failed one is tried again, a dropped one is not.",
+        labels=(Label(name="outcome", values=("sent", "failed", "dropped")),),
+        gate=Gate(low=0, high=1e4, per_second=True),
         bad=(Bad.HIGH,),
     ),
     _rca(

@@ -277,3 +277,13 @@ def test_odd_input_never_raises(seed: int) -> None:
     assert causes
     assert all(cause.fault in FAULT_BY_ID and 0.0 <= cause.confidence <= 1.0 for cause in causes)
     assert all(math.isfinite(cause.confidence) for cause in causes)
+
+
+def test_an_alert_names_its_fault_and_explains_the_stall_behind_it() -> None:
+    told = anomaly(EntityKind.NODE, "node-1", "alert", fault="F01", alert="GpuMissing", node="node-1")
+    evidence = CauseEvidence(
+        job="demo", attempt=1, anomalies=(told, stalled({"0": 9, "1": 8, "2": 9})), placements=PLACEMENTS
+    )
+    first = rank_causes(evidence, TOPOLOGY, now=20.0)[0]
+    assert (first.fault, first.entity.name) == ("F01", "node-1")
+    assert first.chain[0].rule == "alert GpuMissing"

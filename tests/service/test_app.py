@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from everstep.core.remote_write import HEADERS, encode_series, series
 from everstep.service.access import Access
+from everstep.service.alert_desk import AlertDesk
+from everstep.service.alert_door import MAX_BYTES
 from everstep.service.app import Served, build_app
 from everstep.service.ingest import Ingest
 
@@ -61,6 +63,7 @@ def client(world: World, *, token: str | None = None, problem: str = "") -> Web:
         incidents=world.store,
         controller=world.controller,
         ingest=ingest,
+        alerts=AlertDesk(world.store, world.monitor, world.clock),
         access=access,
         bus=world.bus,
         goodput=world.goodput,
@@ -195,6 +198,26 @@ def test_decisions_need_a_token(world: World) -> None:
     assert web.post("/api/v1/actions/waiting.0/approve", headers=TOKEN).json() == {"ok": True}
     assert web.post("/api/v1/actions/waiting/reject", headers=TOKEN).json() == {"ok": True}
     assert web.post("/api/v1/actions/other.0/reject", headers=TOKEN).status_code == 404
+
+
+def test_alerts_need_a_token_and_count_once(world: World) -> None:
+    alert = {
+        "status": "firing",
+        "labels": {"alertname": "GpuMissing", "severity": "critical", "fault": "F01", "node": "elsewhere"},
+        "startsAt": "2026-12-01T05:36:38.123Z",
+        "fingerprint": "abc",
+    }
+    hook = {"version": "4", "groupKey": "g", "truncatedAlerts": 1, "alerts": [alert]}
+    assert client(world).post("/api/v1/alerts", json=hook).status_code == 403
+    web = client(world, token="secret")
+    assert web.post("/api/v1/alerts", json=hook).status_code == 401
+    assert web.post("/api/v1/alerts", json=hook, headers=TOKEN).json() == {"told": 1}
+    assert web.post("/api/v1/alerts", json=hook, headers=TOKEN).json() == {"duplicate": 1}
+    assert web.post("/api/v1/alerts", content=b"x", headers=TOKEN).status_code == 400
+    assert web.post("/api/v1/alerts", content=bytes(MAX_BYTES + 1), headers=TOKEN).status_code == 413
+    text = web.get("/metrics").text
+    assert 'everstep_alerts_total{outcome="duplicate"} 1.0' in text
+    assert len(web.get("/api/v1/incidents").json()["incidents"]) == 1
 
 
 def test_health_readiness_and_openapi(world: World) -> None:

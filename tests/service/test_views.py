@@ -19,6 +19,9 @@ def test_progress_is_what_every_rank_has_finished() -> None:
     view.add_step(0, 2, 11.0)
     progress = made.progress("demo")
     assert (progress.step, progress.at, progress.attempt) == (1, 10.5, 1)
+    assert progress.ends == {1: 10.5}
+    view.add_step(1, 2, 11.2)
+    assert made.progress("demo").ends == {1: 10.5, 2: 11.2}
 
 
 def test_unknown_jobs_have_no_progress() -> None:

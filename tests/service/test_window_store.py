@@ -181,3 +181,12 @@ def test_absurd_ranks_are_no_ranks(store: WindowStore, current: Current) -> None
     for rank in ("-1", "one", "9" * 40, "²"):
         push(store, series("everstep_train_steps_total", {**RANK_1, "rank": rank}, [(NOW, 1.0)]))
     assert store.views.known("demo") is None
+
+
+@pytest.mark.parametrize("told", [float("inf"), float("nan"), -1.0, 1e300])
+def test_an_attempt_that_no_agent_could_have_is_ignored(store: WindowStore, current: Current, told: float) -> None:
+    current.attempt = 2
+    push(store, series("everstep_train_attempt", RANK_1, [(NOW - 1, 2.0)]))
+    push(store, series("everstep_train_attempt", RANK_1, [(NOW, told)]))
+    assert push(store, series("everstep_train_loss", {**RANK_1, "rank": "0"}, [(NOW, 2.5)])) == 1
+    assert push(store, series("everstep_train_step_compute_seconds", RANK_1, [(NOW, 0.2)])) == 1

@@ -84,6 +84,13 @@ class Evidence:
     rule: str
 
 
+class Standing(StrEnum):
+    """Whether a hypothesis is held to be true, or is what else could be."""
+
+    CAUSE = "cause"
+    RIVAL = "rival"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootCause:
     """A ranked hypothesis. `fault` is an id of the fault table; `rival` says what separates it from the next best."""
@@ -94,6 +101,7 @@ class RootCause:
     chain: tuple[Evidence, ...] = ()
     rival: str = ""
     missing: tuple[str, ...] = ()
+    standing: Standing = Standing.CAUSE
 
 
 class IncidentState(StrEnum):

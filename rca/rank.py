@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from everstep.core.events import Anomaly, RootCause
+from everstep.core.events import Anomaly, RootCause, Standing
 from everstep.core.faults import FAULT_BY_ID
 from everstep.core.topology import Topology
 from everstep.rca.chain import chain_of, missing_of, rival_text
@@ -118,6 +118,7 @@ class _Case:
             chain=chain_of(one, self._seen, self._explained[id(one)], now=now),
             rival=rival_text(one, rival, self._seen, self._explained[id(rival)] if rival is not None else frozenset()),
             missing=missing_of(one, self._seen, self._graph),
+            standing=Standing.CAUSE if one in chosen else Standing.RIVAL,
         )
 
     def _round(self, open_facts: frozenset[int], hypotheses: Sequence[Hypothesis]) -> _Round:

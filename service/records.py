@@ -19,6 +19,7 @@ from everstep.core.events import (
     Incident,
     IncidentState,
     RootCause,
+    Standing,
 )
 
 Plain = dict[str, Any]
@@ -83,7 +84,9 @@ def _anomaly(data: Plain) -> Anomaly:
 
 def _cause(data: Plain) -> RootCause:
     chain = tuple(Evidence(**{**entry, "entity": _entity(entry["entity"])}) for entry in data["chain"])
-    return RootCause(**{**data, "entity": _entity(data["entity"]), "chain": chain, "missing": tuple(data["missing"])})
+    standing = Standing(data.get("standing", Standing.CAUSE))
+    entity, missing = _entity(data["entity"]), tuple(data["missing"])
+    return RootCause(**{**data, "entity": entity, "chain": chain, "missing": missing, "standing": standing})
 
 
 def _action(data: Plain) -> Action:

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from everstep.core.actions import PlannedAction
 from everstep.core.events import Incident
+from everstep.core.faults import FAULT_BY_ID
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 CHART_WIDTH, CHART_HEIGHT, CHART_PAD = 720.0, 240.0, 36.0
@@ -146,7 +147,13 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["fault"] = _fault
     return environment.get_template("incident.html")
+
+
+def _fault(fault: str) -> str:
+    known = FAULT_BY_ID.get(fault)
+    return fault if known is None else known.title
 
 
 def _when(at: float) -> str:

@@ -15,6 +15,7 @@ from everstep.cli.demo_run.screen import Screen
 from everstep.cli.demo_run.verdict import Injection, StepLine
 from everstep.core.errors import EverstepError
 from everstep.core.events import OPEN_STATES, Incident, IncidentState
+from everstep.core.faults import FAULT_BY_ID
 from everstep.service.records import incident_from
 
 POLL_S = 0.2
@@ -117,7 +118,7 @@ def marks(incident: Incident) -> list[tuple[float, str, str]]:
     seen = [(incident.opened, "found", f"{len(incident.anomalies)} anomalies, {_first_anomaly(incident)}")]
     if incident.diagnosed is not None and incident.causes:
         first = incident.causes[0]
-        said = f"{first.entity}, fault {first.fault}, confidence {first.confidence:.2f}"
+        said = f"{first.entity}, {FAULT_BY_ID[first.fault].title}, confidence {first.confidence:.2f}"
         seen.append((incident.diagnosed, "culprit", said))
         if incident.plan is not None:
             planned = ", ".join(action.kind.value for action in incident.plan.actions)

@@ -56,6 +56,12 @@ class Fault:
     monitoring: bool = False
 
     @property
+    def title(self) -> str:
+        """For people: the name in words, and the id where it says more."""
+        words = self.name.replace("_", " ")
+        return words if words.lower() == self.id.lower() else f"{words} ({self.id})"
+
+    @property
     def evicts(self) -> bool:
         """Whether the default remedy may take a node out."""
         return ActionKind.ISOLATE_NODE in self.default_actions

@@ -136,7 +136,7 @@ def test_marks_come_in_the_order_of_time() -> None:
     )
     seen = marks(incident)
     assert [label for _, label, _ in seen] == ["found", "culprit", "first good step", "resolved"]
-    assert "rank demo/1, fault F25, confidence 0.80" in seen[1][2]
+    assert "rank demo/1, collective hang (F25), confidence 0.80" in seen[1][2]
 
 
 @pytest.mark.integration

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from everstep.core.engine import RankPlacement
-from everstep.core.events import Anomaly, Direction, Entity, EntityKind, RootCause
+from everstep.core.events import Anomaly, Direction, Entity, EntityKind, RootCause, Standing
 from everstep.core.faults import FAULT_BY_ID
 from everstep.core.topology import Node, Topology
 from everstep.rca import CauseEvidence, rank_causes
@@ -251,6 +251,8 @@ def test_the_report_says_what_separates_the_rival_and_what_is_missing() -> None:
     assert cause.chain[0].observed == "killed, signal, exit code -9"
     assert [link.rule for link in cause.chain[1:]] == ["explained as a victim: peer_lost"] * 2
     assert "would be told by" in cause.rival
+    assert cause.standing is Standing.CAUSE
+    assert {one.standing for one in rank(killed(1), lost(0), lost(2))[1:]} == {Standing.RIVAL}
     stranger = rank(killed(17))[0]
     assert stranger.missing == ("the placement of rank demo/17",)
 

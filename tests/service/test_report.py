@@ -16,6 +16,7 @@ from everstep.core.events import (
     Incident,
     IncidentState,
     RootCause,
+    Standing,
 )
 from everstep.service.report import Curve, Mark, Proof, RunFacts, render, render_quiet
 
@@ -125,6 +126,7 @@ def test_the_page_tells_cause_chain_rival_actions_and_proof() -> None:
     page = render(incident(), facts())
     for words in (
         "rank demo/1",
+        "process exit (SOFTWARE)",
         "confidence 87 %",
         "a death by signal explains lost peers",
         "rank demo/0 only lost its peer",
@@ -135,6 +137,15 @@ def test_the_page_tells_cause_chain_rival_actions_and_proof() -> None:
     ):
         assert words in page
     assert '<td class="number">1.50</td>' in page
+    assert "(rival" not in page
+
+
+def test_a_rival_is_called_one() -> None:
+    (cause,) = incident().causes
+    other = RootCause(entity=RANK, fault="UNKNOWN", confidence=0.1, standing=Standing.RIVAL)
+    page = render(incident(causes=(cause, other)), facts())
+    assert "unknown <span" in page
+    assert page.count("(rival") == 1
 
 
 def test_the_timeline_is_in_order_and_relative_to_the_injection() -> None:

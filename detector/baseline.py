@@ -8,7 +8,7 @@ Deviation", JASA 1993.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -70,6 +70,44 @@ class Learned:
         self._stale = 0
 
 
+class LearnedSeries:
+    """What is learned of each entity: its own centre and scatter, kept over a restart."""
+
+    def __init__(self, *, warmup: int, memory: int) -> None:
+        self._warmup = warmup
+        self._memory = memory
+        self._learned: dict[Entity, Learned] = {}
+
+    def known(self, entity: Entity) -> Learned | None:
+        """None before the warm-up is over."""
+        learned = self._learned.get(entity)
+        return learned if learned is not None and len(learned) >= self._warmup else None
+
+    def count(self, entity: Entity) -> int:
+        return len(self._learned[entity]) if entity in self._learned else 0
+
+    def learn(self, entities: Sequence[Entity], rows: FloatArray, limit: Callable[[Learned], float]) -> None:
+        """A number further than `limit` from the centre does not teach once the warm-up is over."""
+        for entity, row in zip(entities, rows, strict=True):
+            learned = self._learned.setdefault(entity, Learned(self._memory))
+            valid = row[np.isfinite(row)]
+            usual = np.abs(valid - learned.center) <= limit(learned)
+            learned.add(valid[usual] if len(learned) >= self._warmup else valid)
+
+    def forget(self, entity: Entity) -> None:
+        self._learned.pop(entity, None)
+
+    def state(self) -> dict[str, list[float]]:
+        """By entity name."""
+        return {entity.name: learned.values().tolist() for entity, learned in self._learned.items()}
+
+    def restore(self, state: Mapping[str, Sequence[float]], entities: Sequence[Entity]) -> None:
+        for entity in entities:
+            if entity.name in state:
+                self._learned[entity] = Learned(self._memory)
+                self._learned[entity].add(np.asarray(state[entity.name], dtype=np.float64)[-self._memory :])
+
+
 class RobustBaseline:
     """Score 1.0 is a median of the last `smooth` samples `sigmas` robust deviations above the own history.
 
@@ -86,28 +124,21 @@ class RobustBaseline:
     def __init__(
         self, *, warmup: int, sigmas: float = 4.0, floor: float = 0.04, smooth: int = 5, memory: int = 256
     ) -> None:
-        self._warmup = warmup
         self._sigmas = sigmas
         self._floor = floor
         self._smooth = smooth
-        self._memory = memory
-        self._learned: dict[Entity, Learned] = {}
+        self._series = LearnedSeries(warmup=warmup, memory=memory)
 
     def learn(self, window: Window) -> None:
-        logs = _logs(window.values)
-        for entity, row in zip(window.entities, logs, strict=True):
-            learned = self._learned.setdefault(entity, Learned(self._memory))
-            valid = row[np.isfinite(row)]
-            usual = np.abs(valid - learned.center) <= self._limit(learned)
-            learned.add(valid[usual] if len(learned) >= self._warmup else valid)
+        self._series.learn(window.entities, _logs(window.values), self._limit)
 
     def score(self, window: Window) -> Scores:
         scores = Scores.none(window.entities)
         recent = _logs(window.newest(self._smooth).values)
         for index, (entity, row) in enumerate(zip(window.entities, recent, strict=True)):
-            learned = self._learned.get(entity)
+            learned = self._series.known(entity)
             valid = row[np.isfinite(row)]
-            if learned is None or len(learned) < self._warmup or not len(valid):
+            if learned is None or not len(valid):
                 continue
             scores.values[index] = max(0.0, float(np.median(valid)) - learned.center) / self._limit(learned)
             if scores.values[index] >= 1.0:
@@ -116,25 +147,22 @@ class RobustBaseline:
 
     def band(self, entity: Entity) -> tuple[float, float] | None:
         """What counts as normal, in the unit of the series; None before the warm-up is over."""
-        learned = self._learned.get(entity)
-        if learned is None or len(learned) < self._warmup:
+        learned = self._series.known(entity)
+        if learned is None:
             return None
         limit = self._limit(learned)
         return float(np.exp(learned.center - limit)), float(np.exp(learned.center + limit))
 
     def reanchor(self, entity: Entity) -> None:
         """Forget a series whose level has shifted for good (a confirmed change, such as a move to another node)."""
-        self._learned.pop(entity, None)
+        self._series.forget(entity)
 
     def state(self) -> dict[str, list[float]]:
         """What was learned, by entity name, for keeping over a restart."""
-        return {entity.name: learned.values().tolist() for entity, learned in self._learned.items()}
+        return self._series.state()
 
     def restore(self, state: Mapping[str, Sequence[float]], entities: Sequence[Entity]) -> None:
-        for entity in entities:
-            if entity.name in state:
-                self._learned[entity] = Learned(self._memory)
-                self._learned[entity].add(np.asarray(state[entity.name], dtype=np.float64)[-self._memory :])
+        self._series.restore(state, entities)
 
     def _limit(self, learned: Learned) -> float:
         return self._sigmas * max(learned.scatter, self._floor)

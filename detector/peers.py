@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 
 from everstep.core.events import Entity
-from everstep.detector.baseline import TINY, Learned
+from everstep.detector.baseline import TINY, Learned, LearnedSeries
 from everstep.detector.window import FloatArray, Scores, Window
 
 FEWEST_PEERS = 3
@@ -55,17 +55,10 @@ class PeerDetector:
         self._log_ratio = math.log(ratio)
         self._window = window
         self._needed = min(needed, window)
-        self._warmup = warmup
-        self._memory = memory
-        self._learned: dict[Entity, Learned] = {}
+        self._series = LearnedSeries(warmup=warmup, memory=memory)
 
     def learn(self, window: Window) -> None:
-        residuals = peer_residuals(window.values)
-        for entity, row in zip(window.entities, residuals, strict=True):
-            learned = self._learned.setdefault(entity, Learned(self._memory))
-            valid = row[np.isfinite(row)]
-            usual = np.abs(valid - learned.center) <= self._limit(learned)
-            learned.add(valid[usual] if len(learned) >= self._warmup else valid)
+        self._series.learn(window.entities, peer_residuals(window.values), self._limit)
 
     def score(self, window: Window) -> Scores:
         scores = Scores.none(window.entities)
@@ -74,9 +67,10 @@ class PeerDetector:
         typical = np.array([_median(row) for row in relative])
         for index, row in enumerate(relative):
             valid = row[np.isfinite(row)]
-            if len(valid) < self._needed:
+            learned = self._series.known(window.entities[index])
+            if learned is None or len(valid) < self._needed:
                 continue
-            limit = self._limit(self._learned[window.entities[index]])
+            limit = self._limit(learned)
             score = float(np.sort(valid)[-self._needed]) / limit
             others = np.delete(typical, index)
             others = others[np.isfinite(others)]
@@ -96,25 +90,22 @@ class PeerDetector:
 
     def learned(self, entities: Sequence[Entity]) -> int:
         """Steps learned for the least known of the entities."""
-        return min((len(self._learned[entity]) if entity in self._learned else 0 for entity in entities), default=0)
+        return min(map(self._series.count, entities), default=0)
 
     def reanchor(self, entity: Entity) -> None:
         """Forget the ratio of a rank that now runs elsewhere."""
-        self._learned.pop(entity, None)
+        self._series.forget(entity)
 
     def state(self) -> dict[str, list[float]]:
         """What was learned, by entity name, for keeping over a restart."""
-        return {entity.name: learned.values().tolist() for entity, learned in self._learned.items()}
+        return self._series.state()
 
     def restore(self, state: Mapping[str, Sequence[float]], entities: Sequence[Entity]) -> None:
-        for entity in entities:
-            if entity.name in state:
-                self._learned[entity] = Learned(self._memory)
-                self._learned[entity].add(np.asarray(state[entity.name], dtype=np.float64)[-self._memory :])
+        self._series.restore(state, entities)
 
     def _center(self, entity: Entity) -> float:
-        learned = self._learned.get(entity)
-        return learned.center if learned is not None and len(learned) >= self._warmup else math.nan
+        learned = self._series.known(entity)
+        return learned.center if learned is not None else math.nan
 
     def _limit(self, learned: Learned) -> float:
         return max(self._log_ratio, NOISE_SIGMAS * max(learned.scatter, SCATTER_FLOOR))

@@ -12,15 +12,13 @@ from everstep.core.engine import (
     ClusterSnapshot,
     NodeStatus,
     Outcomes,
-    RankPlacement,
     WorkerState,
 )
 from everstep.core.errors import EngineError
 from everstep.core.exits import WorkerExit
 from everstep.core.progress import JobProgress
 from everstep.core.topology import Topology
-from everstep.scheduler.hosts import usable_hosts
-from everstep.scheduler.placement import migrate, replace_nodes, resize
+from everstep.scheduler.placing import SnapshotPlacing
 from everstep.simulator.job import DISK, SimJob, SimTraining
 
 DEAD = "refused"
@@ -39,7 +37,7 @@ class _SimNode:
     done: set[str] = field(default_factory=set)
 
 
-class SimCluster:
+class SimCluster(SnapshotPlacing):
     """Implements `ClusterEngine` and `ProgressSource`; `advance` is the only thing that moves time."""
 
     def __init__(
@@ -122,21 +120,6 @@ class SimCluster:
     def uncordon(self, node: str, *, key: str, timeout_s: float, dry_run: bool = False) -> Outcomes:
         del timeout_s
         return self._verb("uncordon", [node], key, _uncordon, dry_run=dry_run)
-
-    def place(self, attempt: Attempt, *, exclude: Sequence[str], timeout_s: float) -> tuple[RankPlacement, ...]:
-        hosts = usable_hosts(self.snapshot(timeout_s=timeout_s), self.topology, job=attempt.job, exclude=exclude)
-        return replace_nodes(attempt.placements, set(exclude), hosts)
-
-    def replace(self, attempt: Attempt, node: str, *, timeout_s: float) -> tuple[RankPlacement, ...]:
-        return self.place(attempt, exclude=(node,), timeout_s=timeout_s)
-
-    def resize(self, attempt: Attempt, world_size: int, *, timeout_s: float) -> tuple[RankPlacement, ...]:
-        hosts = usable_hosts(self.snapshot(timeout_s=timeout_s), self.topology, job=attempt.job)
-        return resize(attempt.placements, world_size, hosts)
-
-    def migrate(self, attempt: Attempt, rank: int, node: str, *, timeout_s: float) -> tuple[RankPlacement, ...]:
-        hosts = usable_hosts(self.snapshot(timeout_s=timeout_s), self.topology, job=attempt.job)
-        return migrate(attempt.placements, rank, node, hosts)
 
     def start(self, attempt: Attempt, *, key: str, timeout_s: float, dry_run: bool = False) -> Outcomes:
         """All ranks or none: a gang whose node does not start leaves nothing running."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, replace
@@ -18,15 +18,13 @@ from everstep.core.engine import (
     ClusterSnapshot,
     NodeStatus,
     Outcomes,
-    RankPlacement,
     WorkerState,
     WorkerStatus,
 )
 from everstep.core.errors import EngineError
 from everstep.core.topology import Topology
 from everstep.recovery.engines.agent_link import AgentLink, AgentRefusedError, AgentUnreachableError, Answer
-from everstep.scheduler.hosts import usable_hosts
-from everstep.scheduler.placement import migrate, replace_nodes, resize
+from everstep.scheduler.placing import SnapshotPlacing
 
 MAX_THREADS = 64
 MOST_KEYS = 10_000
@@ -35,7 +33,7 @@ SLACK_S = 0.5  # a request may end this much after its own timeout before its no
 T = TypeVar("T")
 
 
-class AgentsEngine:
+class AgentsEngine(SnapshotPlacing):
     """Thread-safe; requests to different nodes run at one time. A verb's key is remembered for each node it reached."""
 
     def __init__(
@@ -84,25 +82,6 @@ class AgentsEngine:
         with self._lock:
             self._cordoned.pop(node, None)
         return self._told([node], key, timeout_s, lambda name: self._post(name, "uncordon", {}, timeout_s))
-
-    def place(self, attempt: Attempt, *, exclude: Sequence[str], timeout_s: float) -> tuple[RankPlacement, ...]:
-        """Survivors stay, ranks of excluded or lost nodes move. Raises `PlacementError` when there is no room."""
-        hosts = usable_hosts(self.snapshot(timeout_s=timeout_s), self.topology, job=attempt.job, exclude=exclude)
-        return replace_nodes(attempt.placements, set(exclude), hosts)
-
-    def replace(self, attempt: Attempt, node: str, *, timeout_s: float) -> tuple[RankPlacement, ...]:
-        """Raises `PlacementError`."""
-        return self.place(attempt, exclude=(node,), timeout_s=timeout_s)
-
-    def resize(self, attempt: Attempt, world_size: int, *, timeout_s: float) -> tuple[RankPlacement, ...]:
-        """Raises `PlacementError`."""
-        hosts = usable_hosts(self.snapshot(timeout_s=timeout_s), self.topology, job=attempt.job)
-        return resize(attempt.placements, world_size, hosts)
-
-    def migrate(self, attempt: Attempt, rank: int, node: str, *, timeout_s: float) -> tuple[RankPlacement, ...]:
-        """Raises `PlacementError`."""
-        hosts = usable_hosts(self.snapshot(timeout_s=timeout_s), self.topology, job=attempt.job)
-        return migrate(attempt.placements, rank, node, hosts)
 
     def start(self, attempt: Attempt, *, key: str, timeout_s: float, dry_run: bool = False) -> Outcomes:
         """The store on rank 0's node first, then all workers at one time."""

@@ -115,7 +115,7 @@ class Follower:
 
 def marks(incident: Incident) -> list[tuple[float, str, str]]:
     """What has happened in an incident so far, in order: time, label, detail."""
-    seen = [(incident.opened, "found", f"{len(incident.anomalies)} anomalies, {_first_anomaly(incident)}")]
+    seen = [(incident.opened, "found", _anomalies(incident))]
     if incident.diagnosed is not None and incident.causes:
         first = incident.causes[0]
         said = f"{first.entity}, {FAULT_BY_ID[first.fault].title}, confidence {first.confidence:.2f}"
@@ -135,8 +135,9 @@ def marks(incident: Incident) -> list[tuple[float, str, str]]:
     return sorted(seen, key=lambda mark: mark[0])
 
 
-def _first_anomaly(incident: Incident) -> str:
+def _anomalies(incident: Incident) -> str:
     if not incident.anomalies:
         return "no detail"
     first = min(incident.anomalies, key=lambda one: one.onset_latest)
-    return f"first: {first.entity} by {first.detector}"
+    more = f", and {len(incident.anomalies) - 1} more" if len(incident.anomalies) > 1 else ""
+    return f"{first.entity} by {first.detector}{more}"

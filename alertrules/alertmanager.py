@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-SERVICE_WEBHOOK = "http://service:9800/api/v1/alerts"
+SERVICE_URL = "http://service:9800"
 TOKEN_FILE = "/run/secrets/everstep_token"  # noqa: S105 -- a path, not a secret
 
 
@@ -88,7 +88,7 @@ def config() -> dict[str, Any]:
         "name": "everstep",
         "webhook_configs": [
             {
-                "url": SERVICE_WEBHOOK,
+                "url": f"{SERVICE_URL}/api/v1/alerts",
                 "send_resolved": True,
                 "max_alerts": 200,
                 "http_config": {"authorization": {"credentials_file": TOKEN_FILE}},

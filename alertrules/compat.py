@@ -6,8 +6,8 @@ Load `generated/compat.yml` only where those exporters replace the native agent:
 from __future__ import annotations
 
 from everstep.alertrules.rule import Group, Recording
-from everstep.core.metrics import METRIC_BY_NAME, TARGET_LABELS
-from everstep.core.metrics.foreign import DCGM, DCGM_RENAMED, NODE_EXPORTER, SLURM, Foreign
+from everstep.core.metrics import METRIC_BY_NAME, TARGET_LABELS, Scope
+from everstep.core.metrics.foreign import DCGM, DCGM_RENAMED, GPUD, NODE_EXPORTER, SLURM, Foreign
 
 
 def _relabelled(expr: str, renamed: tuple[tuple[str, str], ...]) -> str:
@@ -17,7 +17,7 @@ def _relabelled(expr: str, renamed: tuple[tuple[str, str], ...]) -> str:
 
 
 def _value(row: Foreign) -> str:
-    expr = row.theirs
+    expr = f'{row.theirs}{{device!~"{row.not_devices}"}}' if row.not_devices else row.theirs
     if row.plus:
         expr = f"({expr} + {row.plus})"
     if row.divided_by:
@@ -40,17 +40,22 @@ def _expr(row: Foreign, renamed: tuple[tuple[str, str], ...]) -> str:
 
 
 def recordings(rows: tuple[Foreign, ...], renamed: tuple[tuple[str, str], ...] = ()) -> tuple[Recording, ...]:
-    """One rule a metric and label set; several sources of one (RDMA ports, other devices) are united."""
+    """One rule a metric and label set; several sources of one are united, a GPU that two exporters see counts once."""
     exprs: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = {}
     for row in rows:
         exprs.setdefault((row.ours, row.labels), []).append(_expr(row, renamed))
     return tuple(
-        Recording(record=ours, labels=labels, expr="\nor\n".join(parts)) for (ours, labels), parts in exprs.items()
+        Recording(record=ours, labels=labels, expr=f"\n{_union(ours)}\n".join(parts))
+        for (ours, labels), parts in exprs.items()
     )
 
 
+def _union(ours: str) -> str:
+    return "or on (cluster, uuid)" if METRIC_BY_NAME[ours].scope is Scope.GPU else "or"
+
+
 GROUPS = (
-    Group(name="everstep-compat-dcgm", rules=recordings(DCGM, DCGM_RENAMED)),
+    Group(name="everstep-compat-gpu", rules=recordings((*DCGM, *GPUD), DCGM_RENAMED)),
     Group(name="everstep-compat-node", rules=recordings(NODE_EXPORTER)),
     Group(name="everstep-compat-slurm", rules=recordings(SLURM)),
 )

@@ -86,6 +86,7 @@ PRESENCE = (
         name="GpuMissing",
         component="hardware",
         fault="F01",
+        action=ActionKind.PAGE_HUMAN,  # steps that go on prove it wrong, and only the live path sees them
         expr="node:everstep_gpus_missing:count > 0",
         summary="{{ $value }} GPUs of {{ $labels.node }} are missing",
         description="Fewer GPUs answer than the node should have. No XID need ever come.",
@@ -94,6 +95,7 @@ PRESENCE = (
         name="GpuDown",
         component="hardware",
         fault="F01",
+        action=ActionKind.PAGE_HUMAN,
         expr="max by (cluster, node, gpu, uuid) (everstep_gpu_up) == 0",
         summary=_GPU + " does not answer",
         description="The last read of this GPU failed or ran past its deadline.",

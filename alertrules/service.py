@@ -64,6 +64,27 @@ TARGETS = (
     ),
 )
 
+AGENT = (
+    Alert(
+        name="AgentSourceDown",
+        component="service",
+        fault="F31",
+        expr="min by (cluster, node, source) (everstep_agent_source_up) == 0",
+        hold="2m",
+        summary="Source {{ $labels.source }} of {{ $labels.node }} gives nothing",
+        description="Its call hangs or fails, so its series are absent; everything else of the node is still watched.",
+    ),
+    Alert(
+        name="AgentSamplesRejected",
+        component="service",
+        fault="F31",
+        expr="sum by (cluster, node, metric, reason) (rate(everstep_agent_samples_rejected_total[5m])) > 0.2",
+        hold="5m",
+        summary="{{ $labels.node }} reads impossible values of {{ $labels.metric }} ({{ $labels.reason }})",
+        description="{{ $value | humanize }} a second do not leave the node. One is noise, a rise is a broken driver.",
+    ),
+)
+
 DETECTOR = (
     Alert(
         name="DetectorStalled",
@@ -170,4 +191,4 @@ WATCHDOG = Alert(
     description="Always firing. When it stops arriving, Prometheus or Alertmanager is down.",
 )
 
-GROUPS = (Group(name="everstep-service", rules=(WATCHDOG, *TARGETS, *DETECTOR, *CONTROLLER)),)
+GROUPS = (Group(name="everstep-service", rules=(WATCHDOG, *TARGETS, *AGENT, *DETECTOR, *CONTROLLER)),)

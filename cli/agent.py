@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from everstep.collector.agent import NodeAgent, run_agent
-from everstep.collector.logs import configure_logging
+from everstep.collector import slim
 from everstep.core.settings import load
 
 
@@ -23,6 +22,11 @@ def agent(
     Example: everstep agent --config agent.yaml
     """
     settings = load(config).agent
+    slim.share_arenas()
+    slim.note_absent()
+    with slim.without_terminals():
+        from everstep.collector.agent import NodeAgent, run_agent
+        from everstep.collector.logs import configure_logging
     configure_logging()
     if once:
         print(NodeAgent(settings).exposition(), end="")

@@ -59,4 +59,25 @@ COMMANDS: tuple[Command, ...] = (
         summary="Say what is missing here and how to get it.",
         extra="cli",
     ),
+    Command(
+        name="metrics",
+        module="everstep.cli.metrics",
+        attribute="app",
+        summary="List the metrics; check which of the 27 a cluster has.",
+        extra="cli",
+    ),
+    Command(
+        name="rules",
+        module="everstep.cli.rules",
+        attribute="rules",
+        summary="Write Prometheus rules and Alertmanager's configuration.",
+        extra="cli",
+    ),
+    Command(
+        name="dashboards",
+        module="everstep.cli.dashboards",
+        attribute="dashboards",
+        summary="Write the Grafana dashboards.",
+        extra="cli",
+    ),
 )

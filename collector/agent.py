@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import signal
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import structlog
 
+from everstep.collector import slim
 from everstep.collector.api import AgentApi, ApiContext
 from everstep.collector.encoding import BatchEncoder
 from everstep.collector.ending import Ender
-from everstep.collector.exposition import registry_of, render
+from everstep.collector.exposition import OPENMETRICS, Exposition
 from everstep.collector.fence import Fence
-from everstep.collector.host import Host
+from everstep.collector.gate import Rejections
+from everstep.collector.gpu.group import Gpus
 from everstep.collector.node_state import NodeState
-from everstep.collector.nvml import Gpus
 from everstep.collector.parents import Parents, check_names
 from everstep.collector.paths import NodePaths
+from everstep.collector.probes import echo_answered
 from everstep.collector.push import Pusher, PushTarget
 from everstep.collector.push_buffer import PushBuffer
 from everstep.collector.records import RecordWatcher
-from everstep.collector.samples import Sample, SampleSource
+from everstep.collector.run_info import RunInfo
+from everstep.collector.samples import Dated, Sample
+from everstep.collector.sampling import Sampling
 from everstep.collector.server import AgentServer, bind, server_of
+from everstep.collector.sources import watched_sources
 from everstep.collector.supervisor import Supervisor
 from everstep.collector.watching import Watch
 from everstep.collector.workers import WorkerTable
-from everstep.core.clock import Clock, SystemClock
+from everstep.core.clock import Clock, SteadyClock, SystemClock
 from everstep.core.errors import ConfigError
 from everstep.core.settings import AgentSettings, read_token
 
@@ -36,23 +41,8 @@ LAST_PUSH_TIMEOUT_S = 1.0
 _JOB_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 
 
-class ScrapeDuration:
-    """How long one full collection of the other sources took at its last scrape or push."""
-
-    def __init__(self, sources: tuple[SampleSource, ...]) -> None:
-        self._sources = sources
-        self.last_s = 0.0
-
-    def collect(self) -> Iterable[Sample]:
-        start = time.perf_counter()
-        for source in self._sources:
-            yield from source.collect()
-        self.last_s = time.perf_counter() - start
-        yield Sample(metric="everstep_agent_scrape_duration_seconds", value=self.last_s)
-
-
 class NodeAgent:
-    """Built without side effects outside memory, except that the GPU driver is asked for its devices."""
+    """Built without side effects outside memory: sources are read once it runs."""
 
     def __init__(self, settings: AgentSettings, clock: Clock | None = None) -> None:
         """Raises `ConfigError` for values that only the whole can judge."""
@@ -76,13 +66,15 @@ class NodeAgent:
         ender = Ender(self._state)
         self._supervisor = Supervisor(self._state, self._parents, ender)
         self._watch = Watch(self._state, ender)
-        self._steady = ScrapeDuration((Host(), Gpus(), self._table, self._parents))
+        self._sampling = _sampling(settings, self._paths, self._clock)
+        self._told_here = (self._table, self._parents, RunInfo(self._records, settings.jobs))
         self._log = structlog.get_logger()
 
     def exposition(self) -> str:
         """What a scrape would see now; records are read, nothing is started."""
         self._records.poll()
-        body, _ = render(registry_of([self._steady, self._records]), "")
+        self._sampling.read_once()
+        body, _ = self._exposition().render(OPENMETRICS)
         self._records.close()
         return body.decode()
 
@@ -90,7 +82,8 @@ class NodeAgent:
         """Serve until SIGTERM or SIGINT. Raises `EverstepError` when it cannot begin."""
         self._paths.prepare()
         try:
-            await self._run_locked()
+            with echo_answered(self._settings):
+                await self._run_locked()
         finally:
             self._paths.release()
 
@@ -103,17 +96,21 @@ class NodeAgent:
                 token=read_token(listen.token_file),
                 supervisor=self._supervisor,
                 paths=self._paths,
-                registry=registry_of([self._steady, self._records]),
+                exposition=self._exposition(),
             )
         )
         server = server_of(api.app, listen)
         socket = bind(listen)
         self._state.wake = pusher.wake
+        loop = asyncio.get_running_loop()
+        self._sampling.gpus.xids.on_event = lambda: _wake_from_thread(loop, pusher)
+        self._sampling.start()
         self._supervisor.recall()
         self._parents.start(self._watch)
         self._stop_on_signals(server)
         host, port = socket.getsockname()[:2]
         self._log.info("agent_started", node=self._settings.node, listen=f"{host}:{port}")
+        slim.settle()
         loops = [asyncio.create_task(pusher.run()), asyncio.create_task(self._poll())]
         try:
             await _serve_while_running(server, socket, loops)
@@ -126,6 +123,7 @@ class NodeAgent:
             await asyncio.sleep(self._settings.poll_interval_s)
 
     async def _shut_down(self, pusher: Pusher, loops: list[asyncio.Task[None]]) -> None:
+        self._sampling.ask_to_stop()
         await self._supervisor.stop_all()
         for loop in loops:
             loop.cancel()
@@ -137,6 +135,7 @@ class NodeAgent:
             self._log.warning("last_push_lost", mend="none needed; the service sees the node go silent")
         await pusher.close()
         await self._parents.shut_down()
+        self._sampling.stop()
         self._records.close()
         self._paths.clean([command.name for command in self._settings.jobs])
         self._log.info("agent_stopped", node=self._settings.node)
@@ -146,8 +145,13 @@ class NodeAgent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.ask_to_stop)
 
-    def _gather(self) -> Iterator[Sample]:
-        yield from self._steady.collect()
+    def _exposition(self) -> Exposition:
+        return Exposition([self._sampling, *self._told_here, self._records])
+
+    def _gather(self) -> Iterator[Sample | Dated]:
+        yield from self._sampling.drain()
+        for source in self._told_here:
+            yield from source.collect()
         yield from self._records.drain()
 
     def _pusher(self) -> Pusher:
@@ -179,6 +183,23 @@ async def _serve_while_running(server: AgentServer, socket: object, loops: list[
     for loop in loops:
         if loop.done():
             loop.result()
+
+
+def _sampling(settings: AgentSettings, paths: NodePaths, clock: Clock) -> Sampling:
+    rejections = Rejections()
+    steady = SteadyClock()
+    gpus = Gpus(
+        settings,
+        steady,
+        count_file=paths.gpu_count_file,
+        on_duplicate=lambda uuid: rejections.count("everstep_gpu_info", "duplicate", uuid),
+    )
+    return Sampling(watched_sources(settings, steady), gpus, rejections, clock)
+
+
+def _wake_from_thread(loop: asyncio.AbstractEventLoop, pusher: Pusher) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended: nothing is pushed any more
+        loop.call_soon_threadsafe(pusher.wake)
 
 
 def _check(settings: AgentSettings) -> None:

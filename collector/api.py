@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 import structlog
-from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from everstep.collector.checkpoints import checkpoint_copies
-from everstep.collector.exposition import render
+from everstep.collector.exposition import Exposition
 from everstep.collector.orders import (
     CordonOrder,
     SignalOrder,
@@ -47,7 +46,7 @@ class ApiContext:
     token: str | None
     supervisor: Supervisor
     paths: NodePaths
-    registry: CollectorRegistry
+    exposition: Exposition
 
 
 class AgentApi:
@@ -105,7 +104,7 @@ class AgentApi:
         return JSONResponse({"ok": True, "node": self._context.node})
 
     async def _metrics(self, request: Request) -> Response:
-        body, content_type = render(self._context.registry, request.headers.get("accept", ""))
+        body, content_type = self._context.exposition.render(request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": content_type})
 
     async def _status(self, request: Request) -> Response:

@@ -10,26 +10,25 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from everstep.collector.samples import Sample
+from everstep.collector.pseudo_files import PROC, SYS, read_int, read_text, whole_number
+from everstep.collector.rdma import RdmaPorts
+from everstep.collector.samples import Labels, Sample
 
-PROC = Path("/proc")
-CGROUP = Path("/sys/fs/cgroup")
+CGROUP = SYS / "fs" / "cgroup"
 SECTOR_BYTES = 512  # /proc/diskstats counts these, whatever the device uses
 _PARTITION_OR_VIRTUAL = re.compile(
     r"^(loop|ram|zram|fd|sr)\d+$|^(sd|vd|xvd|hd)[a-z]+\d+$|^(nvme\d+n\d+|mmcblk\d+)p\d+$"
 )
+_MEMINFO = re.compile(r"^(MemTotal|MemAvailable):\s+([0-9]{1,20}) kB$", re.MULTILINE)
+_STALLED = re.compile(r"^(some|full) .*total=([0-9]{1,20})$", re.MULTILINE)
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
-
-def _bytes_in(path: Path) -> int | None:
-    text = _read(path).strip()
-    return int(text) if text.isdecimal() else None
+def _both(metric: str, labels: Labels, factor: int = 1, **directions: str) -> Iterator[Sample]:
+    """A sample a direction; what is no number yields none."""
+    for direction, text in directions.items():
+        count = whole_number(text)
+        if count is not None and count >= 0:
+            yield Sample(metric=metric, labels=(*labels, ("direction", direction)), value=float(count * factor))
 
 
 class Memory:
@@ -40,13 +39,13 @@ class Memory:
         self._cgroup = cgroup
 
     def collect(self) -> Iterable[Sample]:
-        kibibytes = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", _read(self._meminfo), re.MULTILINE))
+        kibibytes = dict(_MEMINFO.findall(read_text(self._meminfo)))
         if len(kibibytes) < 2:
             return
         total, available = (int(kibibytes[key]) * 1024 for key in ("MemTotal", "MemAvailable"))
-        limit = _bytes_in(self._cgroup / "memory.max")
-        if limit is not None and limit < total:
-            used = _bytes_in(self._cgroup / "memory.current") or 0
+        limit = read_int(self._cgroup / "memory.max")
+        if limit is not None and 0 <= limit < total:
+            used = read_int(self._cgroup / "memory.current") or 0
             total, available = limit, min(available, max(limit - used, 0))
         yield Sample(metric="everstep_host_memory_total_bytes", value=float(total))
         yield Sample(metric="everstep_host_memory_available_bytes", value=float(available))
@@ -60,7 +59,7 @@ class Pressure:
 
     def collect(self) -> Iterable[Sample]:
         for resource in ("cpu", "io", "memory"):
-            for kind, total in re.findall(r"^(some|full) .*total=(\d+)$", _read(self._root / resource), re.MULTILINE):
+            for kind, total in _STALLED.findall(read_text(self._root / resource)):
                 yield Sample(
                     metric="everstep_pressure_stalled_seconds_total",
                     labels=(("resource", resource), ("kind", kind)),
@@ -71,21 +70,19 @@ class Pressure:
 class Network:
     """Bytes of each network device, without RDMA ports (they count under their own names) and without loopback."""
 
-    def __init__(self, proc: Path = PROC) -> None:
+    def __init__(self, proc: Path = PROC, sys: Path = SYS) -> None:
         self._path = proc / "net" / "dev"
+        self._rdma = RdmaPorts(sys)
 
     def collect(self) -> Iterable[Sample]:
-        for line in _read(self._path).splitlines()[2:]:
-            device, _, numbers = line.partition(":")
-            fields = numbers.split()
-            if device.strip() == "lo" or len(fields) < 9:
+        left_out = {"lo", *self._rdma.netdevs()}
+        for line in read_text(self._path).split("\n")[2:]:
+            name, _, numbers = line.rpartition(":")
+            device, fields = name.strip(" "), numbers.split()
+            if device in left_out or len(fields) < 9:
                 continue
-            for direction, at in (("receive", 0), ("transmit", 8)):
-                yield Sample(
-                    metric="everstep_net_bytes_total",
-                    labels=(("device", device.strip()), ("port", ""), ("direction", direction)),
-                    value=float(fields[at]),
-                )
+            labels = (("device", device), ("port", ""))
+            yield from _both("everstep_net_bytes_total", labels, receive=fields[0], transmit=fields[8])
 
 
 class Disks:
@@ -95,16 +92,17 @@ class Disks:
         self._path = proc / "diskstats"
 
     def collect(self) -> Iterable[Sample]:
-        for line in _read(self._path).splitlines():
+        for line in read_text(self._path).split("\n"):
             fields = line.split()
             if len(fields) < 10 or _PARTITION_OR_VIRTUAL.match(fields[2]):
                 continue
-            for direction, at in (("read", 5), ("write", 9)):
-                yield Sample(
-                    metric="everstep_storage_transferred_bytes_total",
-                    labels=(("target", fields[2]), ("direction", direction)),
-                    value=float(fields[at]) * SECTOR_BYTES,
-                )
+            yield from _both(
+                "everstep_storage_transferred_bytes_total",
+                (("target", fields[2]),),
+                factor=SECTOR_BYTES,
+                read=fields[5],
+                write=fields[9],
+            )
 
 
 class Tasks:
@@ -118,7 +116,7 @@ class Tasks:
         yield from self._one("stat", "procs_blocked", "everstep_host_blocked_tasks")
 
     def _one(self, file: str, key: str, metric: str) -> Iterator[Sample]:
-        found = re.search(rf"^{key} (\d+)$", _read(self._proc / file), re.MULTILINE)
+        found = re.search(rf"^{key} ([0-9]{{1,20}})$", read_text(self._proc / file), re.MULTILINE)
         if found:
             yield Sample(metric=metric, value=float(found[1]))
 
@@ -126,8 +124,8 @@ class Tasks:
 class Host:
     """All of the above."""
 
-    def __init__(self, proc: Path = PROC, cgroup: Path = CGROUP) -> None:
-        self._parts = (Memory(proc, cgroup), Pressure(proc), Network(proc), Disks(proc), Tasks(proc))
+    def __init__(self, proc: Path = PROC, cgroup: Path = CGROUP, sys: Path = SYS) -> None:
+        self._parts = (Memory(proc, cgroup), Pressure(proc), Network(proc, sys), Disks(proc), Tasks(proc))
 
     def collect(self) -> Iterable[Sample]:
         for part in self._parts:

@@ -63,6 +63,11 @@ class NodePaths:
     def cordon_file(self) -> Path:
         return self.run_dir / "cordoned"
 
+    @property
+    def gpu_count_file(self) -> Path:
+        """In `log_dir`, since it outlives a restart of the node."""
+        return self.log_dir / "gpus-seen"
+
     def socket(self, name: str) -> Path:
         """Raises `ConfigError` when the kernel could not take the path."""
         path = self.run_dir / f"{name}.sock"

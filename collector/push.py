@@ -19,7 +19,7 @@ import structlog
 
 from everstep.collector.encoding import Batch, BatchEncoder, merge
 from everstep.collector.push_buffer import PushBuffer
-from everstep.collector.samples import Sample
+from everstep.collector.samples import Dated, Sample
 from everstep.core.clock import Clock
 from everstep.core.errors import ConfigError
 from everstep.core.remote_write import HEADERS
@@ -54,7 +54,7 @@ class Pusher:
         target: PushTarget,
         encoder: BatchEncoder,
         buffer: PushBuffer,
-        gather: Callable[[], Iterable[Sample]],
+        gather: Callable[[], Iterable[Sample | Dated]],
         clock: Clock,
         interval_s: float,
     ) -> None:

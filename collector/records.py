@@ -1,40 +1,28 @@
 """Watches the rank records of this node and turns them into samples.
 
-Polling reads eight bytes a record; a record is copied only when its rank has published. Steps are collected as they
-appear, so that none is lost between two pushes as long as fewer than a ring of them ends within one poll.
+Polling reads eight bytes a record; a record is copied only when its rank has published, and a folder is listed only
+when its time stamp has moved. Steps are collected as they appear, so that none is lost between two pushes as long as
+fewer than a ring of them ends within one poll.
 """
 
 from __future__ import annotations
 
-import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
-from everstep.collector.samples import Labels, Sample
+from everstep.collector.record_series import RecordSeries
+from everstep.collector.samples import Sample
 from everstep.core.errors import EverstepError
-from everstep.core.metrics import METRIC_BY_NAME, Metric, MetricKind, Scope
-from everstep.core.rank_record import SLOTS, RankRecordReader, RankSnapshot, SlotKey, StepSample
+from everstep.core.rank_record import RankRecordReader, RankSnapshot, StepSample
 
 NONFINITE = "everstep_train_nonfinite_steps_total"
-STEPWISE: dict[str, Callable[[StepSample], float]] = {
-    "everstep_train_loss": lambda step: step.loss,
-    "everstep_train_steps_total": lambda step: float(step.step),
-    "everstep_train_step_compute_seconds": lambda step: step.compute,
-    "everstep_train_batch_index": lambda step: float(step.batch),
-}
-"""Metrics with one sample a step, stamped with the step's end."""
-
-_BEFORE_FIRST_STEP = {
-    "everstep_train_attempt",
-    "everstep_train_state",
-    "everstep_train_nonfinite_batch",
-    "everstep_checkpoint_last_step",
-}
-"""Gauges that mean something before a step has ended; the others would show a zero that nobody measured."""
+SETTLED_NS = 50_000_000
+"""A folder that changed this shortly before it was listed may change again under the same time stamp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +40,56 @@ class RecordChange:
 class _Watched:
     reader: RankRecordReader
     inode: int
+    series: RecordSeries
     snapshot: RankSnapshot | None = None
     fresh_steps: list[StepSample] = field(default_factory=list)
     last_end: float = 0.0
     closing: bool = False
 
 
+class _Folders:
+    """The records below a root, by path with their inodes."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._stamps: dict[str, int] = {}
+        self._files: dict[str, int] = {}
+        self._settled = False
+
+    def files(self) -> dict[str, int]:
+        if not self._settled or any(_stamp(folder) != stamp for folder, stamp in self._stamps.items()):
+            self._list()
+        return self._files
+
+    def _list(self) -> None:
+        jobs = [entry.path for entry in _entries(self._root) if entry.is_dir()]
+        self._stamps = {folder: _stamp(folder) for folder in (self._root, *jobs)}
+        self._files = {
+            entry.path: entry.inode() for job in jobs for entry in _entries(job) if entry.name.endswith(".rec")
+        }
+        self._settled = time.time_ns() - max(self._stamps.values()) > SETTLED_NS
+
+
+def _stamp(folder: str) -> int:
+    """When the folder's list of names last changed, in ns; 0 where there is none."""
+    try:
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - polled ten times a second; Path costs more
+    except OSError:
+        return 0
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except OSError:
+        return []
+
+
 class RecordWatcher:
     """All records below `root` (`<root>/<job>/rank-<r>.rec`) that `accepts(job, rank, attempt)` lets in."""
 
     def __init__(self, root: Path, accepts: Callable[[str, int, int], bool]) -> None:
-        self._root = root
+        self._folders = _Folders(str(root))
         self._accepts = accepts
         self._watched: dict[str, _Watched] = {}
         self._refused: dict[str, int] = {}
@@ -70,7 +97,7 @@ class RecordWatcher:
 
     def poll(self) -> list[RecordChange]:
         """What has changed since the last poll."""
-        present = dict(self._files())
+        present = self._folders.files()
         for path in [path for path in self._watched if path not in present]:
             self._watched[path].closing = True
         changes: list[RecordChange] = []
@@ -79,20 +106,6 @@ class RecordWatcher:
             if watched is not None and not watched.closing:
                 changes.extend(self._advance(watched))
         return changes
-
-    def _files(self) -> Iterator[tuple[str, int]]:
-        try:
-            jobs = [entry.path for entry in os.scandir(self._root) if entry.is_dir()]
-        except OSError:
-            return
-        for job in jobs:
-            try:
-                entries = list(os.scandir(job))
-            except OSError:
-                continue
-            for entry in entries:
-                if entry.name.endswith(".rec"):
-                    yield entry.path, entry.inode()
 
     def _open(self, path: str, inode: int) -> _Watched | None:
         watched = self._watched.get(path)
@@ -113,7 +126,7 @@ class RecordWatcher:
             return None
         if watched is not None:
             watched.reader.close()
-        self._watched[path] = watched = _Watched(reader, inode)
+        self._watched[path] = watched = _Watched(reader, inode, RecordSeries(reader.job, reader.rank))
         return watched
 
     def _advance(self, watched: _Watched) -> Iterator[RecordChange]:
@@ -122,7 +135,7 @@ class RecordWatcher:
         if before is not None and reader.sequence() == before.sequence:
             return
         try:
-            snapshot = reader.read()
+            snapshot = reader.read(after=watched.last_end)
         except EverstepError:
             return  # cut off by someone: nothing new can be told
         if snapshot.sequence == 0:
@@ -152,74 +165,25 @@ class RecordWatcher:
         """The newest values, for a scrape; takes nothing away."""
         for watched in self._watched.values():
             if watched.snapshot is not None and not watched.closing:
-                yield from _samples(watched.snapshot, None)
+                yield from watched.series.samples(watched.snapshot, None)
 
     def drain(self) -> Iterable[Sample]:
         """For a push: the newest values, and every step since the last drain."""
         for path, watched in list(self._watched.items()):
             if watched.snapshot is not None:
-                yield from _samples(watched.snapshot, tuple(watched.fresh_steps))
+                yield from watched.series.samples(watched.snapshot, tuple(watched.fresh_steps))
                 watched.fresh_steps.clear()
             if watched.closing:
                 watched.reader.close()
                 del self._watched[path]
 
+    def runs(self) -> Iterator[RankSnapshot]:
+        """The newest snapshot of each job whose rank 0 lives on this node."""
+        for watched in self._watched.values():
+            if watched.snapshot is not None and watched.snapshot.rank == 0 and not watched.closing:
+                yield watched.snapshot
+
     def close(self) -> None:
         for watched in self._watched.values():
             watched.reader.close()
         self._watched.clear()
-
-
-def _slots_by_metric() -> dict[str, tuple[SlotKey, ...]]:
-    grouped: dict[str, list[SlotKey]] = {}
-    for key in SLOTS:
-        grouped.setdefault(key[0], []).append(key)
-    return {name: tuple(keys) for name, keys in grouped.items()}
-
-
-_SLOTS_BY_METRIC = _slots_by_metric()
-
-
-def _samples(snapshot: RankSnapshot, steps: tuple[StepSample, ...] | None) -> Iterator[Sample]:
-    for name, keys in _SLOTS_BY_METRIC.items():
-        metric = METRIC_BY_NAME[name]
-        if metric.scope is Scope.JOB and snapshot.rank != 0:
-            continue
-        if name in STEPWISE:
-            yield from _stepwise(metric, snapshot, steps)
-        elif _is_set(metric, keys, snapshot):
-            for key in keys:
-                yield _slot(metric, key, snapshot)
-
-
-def _is_set(metric: Metric, keys: tuple[SlotKey, ...], snapshot: RankSnapshot) -> bool:
-    """Whether the trainer has given the metric a value; an optional one that it does not offer is zero or NaN."""
-    values = [snapshot.values[key] for key in keys]
-    if metric.optional and all(value == 0.0 or math.isnan(value) for value in values):
-        return False
-    counts = metric.kind in {MetricKind.COUNTER, MetricKind.HISTOGRAM}
-    return counts or bool(snapshot.steps) or metric.name in _BEFORE_FIRST_STEP
-
-
-def _labels(metric: Metric, snapshot: RankSnapshot) -> Labels:
-    job = (("train_job", snapshot.job),)
-    return (*job, ("rank", str(snapshot.rank))) if "rank" in metric.label_names else job
-
-
-def _slot(metric: Metric, key: SlotKey, snapshot: RankSnapshot) -> Sample:
-    labels, value = _labels(metric, snapshot), snapshot.values[key]
-    if metric.kind is MetricKind.HISTOGRAM:
-        (bound,) = key[1]
-        if bound in {"sum", "count"}:
-            return Sample(metric=metric.name, suffix=f"_{bound}", labels=labels, value=value)
-        return Sample(metric=metric.name, suffix="_bucket", labels=(*labels, ("le", bound)), value=value)
-    own = [label.name for label in metric.labels if label.name not in {"train_job", "rank"}]
-    return Sample(metric=metric.name, labels=(*labels, *zip(own, key[1], strict=True)), value=value)
-
-
-def _stepwise(metric: Metric, snapshot: RankSnapshot, steps: tuple[StepSample, ...] | None) -> Iterator[Sample]:
-    if not snapshot.steps:
-        return
-    read = STEPWISE[metric.name]
-    points = None if steps is None else tuple((step.end, read(step)) for step in steps)
-    yield Sample(metric=metric.name, labels=_labels(metric, snapshot), value=read(snapshot.steps[-1]), points=points)

@@ -24,6 +24,17 @@ class Sample:
     points: tuple[tuple[float, float], ...] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dated:
+    """Samples without points of their own that were read together, `at` seconds since the epoch.
+
+    None says that they have been pushed before and that their series live.
+    """
+
+    samples: Iterable[Sample]
+    at: float | None
+
+
 class SampleSource(Protocol):
     """Something that can be read at any moment without waiting."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -16,10 +17,22 @@ from everstep.core.errors import ConfigError
 from everstep.core.settings import Endpoint
 
 CLOSE_TIMEOUT_S = 2
+TICK_S = 1.0
 
 
 class AgentServer(uvicorn.Server):
     """Signals belong to the agent, which ends workers before it goes; uvicorn would end the process."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._asked = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """uvicorn looks ten times a second whether it should stop; here who asks wakes it."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._asked.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -29,7 +42,9 @@ class AgentServer(uvicorn.Server):
         del sig, frame
 
     def ask_to_stop(self) -> None:
+        """In the event loop."""
         self.should_exit = True
+        self._asked.set()
 
 
 def bind(endpoint: Endpoint) -> socket.socket:

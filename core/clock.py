@@ -30,3 +30,10 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         self._now += seconds
+
+
+class SteadyClock:
+    """Seconds since some moment: for ages and deadlines, which a step of the wall clock must not touch."""
+
+    def now(self) -> float:
+        return time.monotonic()

@@ -33,15 +33,13 @@ STEP_FIELDS = ("step", "end", "duration", "compute", "data", "loss", "gradient_n
 MAX_JOB_BYTES = 63
 
 SlotKey = tuple[str, tuple[str, ...]]
-"""Metric name and the values of its labels other than train_job and rank."""
+"""Metric name and the values of its labels other than train_job and rank; of a histogram the bound comes last."""
 
 
 def _slots_of(metric: Metric) -> Iterator[SlotKey]:
-    if metric.kind is MetricKind.HISTOGRAM:
-        for bound in (*(repr(bound) for bound in metric.buckets), "+Inf", "sum", "count"):
-            yield metric.name, (bound,)
-        return
     closed = [label.values for label in metric.labels if label.name not in {"train_job", "rank"}]
+    if metric.kind is MetricKind.HISTOGRAM:
+        closed.append((*(repr(bound) for bound in metric.buckets), "+Inf", "sum", "count"))
     for values in product(*closed):
         yield metric.name, values
 
@@ -78,6 +76,24 @@ class StepSample:
     batch: int
 
 
+class SlotValues(Mapping[SlotKey, float]):
+    """The slots of a copied bank by their keys; nothing is unpacked before it is asked for."""
+
+    __slots__ = ("bank",)
+
+    def __init__(self, bank: array[float]) -> None:
+        self.bank = bank
+
+    def __getitem__(self, key: SlotKey) -> float:
+        return self.bank[SLOTS[key]]
+
+    def __iter__(self) -> Iterator[SlotKey]:
+        return iter(SLOTS)
+
+    def __len__(self) -> int:
+        return len(SLOTS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSnapshot:
     """A consistent reading of a record; `steps` is oldest first."""
@@ -88,7 +104,7 @@ class RankSnapshot:
     attempt: int
     pid: int
     sequence: int
-    values: Mapping[SlotKey, float]
+    values: SlotValues
     steps: tuple[StepSample, ...]
 
     def value(self, name: str, *labels: str) -> float:
@@ -192,10 +208,11 @@ class RankRecordReader:
             (self._sequence,) = _WORD.unpack(word)
         return self._sequence
 
-    def read(self) -> RankSnapshot:
-        """The newest published bank. Retries while the writer overtakes the copy, which takes microseconds.
+    def read(self, *, after: float = 0.0) -> RankSnapshot:
+        """The newest published bank, with the steps that ended later than `after` and in any case the newest.
 
-        Raises `EverstepError` when someone has cut the file off.
+        Retries while the writer overtakes the copy, which takes microseconds. Raises `EverstepError` when someone has
+        cut the file off.
         """
         while True:
             sequence = self.sequence()
@@ -204,9 +221,9 @@ class RankRecordReader:
             if len(data) < _BANK_BYTES:
                 raise EverstepError(f"the record of rank {self.rank} was cut off", mend="start a new attempt")
             if self.sequence() == sequence:
-                return self._snapshot(sequence, array("d", data))
+                return self._snapshot(sequence, array("d", data), after)
 
-    def _snapshot(self, sequence: int, bank: array[float]) -> RankSnapshot:
+    def _snapshot(self, sequence: int, bank: array[float], after: float) -> RankSnapshot:
         return RankSnapshot(
             job=self.job,
             rank=self.rank,
@@ -214,8 +231,8 @@ class RankRecordReader:
             attempt=self.attempt,
             pid=self.pid,
             sequence=sequence,
-            values={key: bank[index] for key, index in SLOTS.items()},
-            steps=_ring(bank),
+            values=SlotValues(bank),
+            steps=_ring(bank, after),
         )
 
 
@@ -224,9 +241,16 @@ def _sequence_of(record: mmap.mmap) -> memoryview[int]:
     return memoryview(record)[_SEQUENCE_AT : _SEQUENCE_AT + 8].cast("Q")
 
 
-def _ring(bank: array[float]) -> tuple[StepSample, ...]:
+def _ring(bank: array[float], after: float) -> tuple[StepSample, ...]:
     width = len(STEP_FIELDS)
-    rows = [bank[at : at + width] for at in range(len(SLOTS), _BANK_DOUBLES, width)]
+    ends = bank[len(SLOTS) + STEP_FIELDS.index("end") :: width]
+    newest = max((end for end in ends if end > 0.0), default=0.0)
+    since = min(after, math.nextafter(newest, 0.0))
+    rows = [
+        bank[at : at + width]
+        for at, end in zip(range(len(SLOTS), _BANK_DOUBLES, width), ends, strict=True)
+        if end > since
+    ]
     samples = [
         StepSample(
             step=int(row[0]),
@@ -239,6 +263,6 @@ def _ring(bank: array[float]) -> tuple[StepSample, ...]:
             batch=int(row[7]),
         )
         for row in rows
-        if row[1] > 0.0 and math.isfinite(row[0]) and math.isfinite(row[7])
+        if math.isfinite(row[0]) and math.isfinite(row[7])
     ]
     return tuple(sorted(samples, key=lambda sample: sample.end))

@@ -75,15 +75,36 @@ def encode_samples(samples: Iterable[tuple[float, float]]) -> bytes:
     """The sample fields of one TimeSeries; times in seconds become the protocol's milliseconds."""
     out = bytearray()
     for at, value in samples:
-        milliseconds = _varint(round(at * 1000) & 0xFFFFFFFFFFFFFFFF)
-        out += b"\x12" + _varint(10 + len(milliseconds)) + b"\x09" + struct.pack("<d", value) + b"\x10" + milliseconds
+        time = encode_time(at)
+        out += b"\x12" + _varint(9 + len(time)) + b"\x09" + struct.pack("<d", value) + time
     return bytes(out)
+
+
+def encode_time(at: float) -> bytes:
+    """The time field of a sample."""
+    return b"\x10" + _varint(round(at * 1000) & 0xFFFFFFFFFFFFFFFF)
+
+
+def encode_front(labels: bytes, *, time_size: int) -> bytes:
+    """A series with one sample as far as its value; the value (little-endian float64) and a time field so long follow.
+
+    >>> front = encode_front(encode_labels([("__name__", "up")]), time_size=len(encode_time(0.0)))
+    >>> front + struct.pack("<d", 1.0) + encode_time(0.0) == encode_one(
+    ...     encode_labels([("__name__", "up")]), encode_samples([(0.0, 1.0)]))
+    True
+    """
+    sample = b"\x12" + _varint(9 + time_size) + b"\x09"
+    return _varint(1 << 3 | _BYTES) + _varint(len(labels) + len(sample) + 8 + time_size) + labels + sample
+
+
+def encode_one(labels: bytes, samples: bytes) -> bytes:
+    """One series of a WriteRequest from its label block and its sample block."""
+    return _field(1, labels + samples)
 
 
 def encode(blocks: Iterable[tuple[bytes, bytes]]) -> bytes:
     """A compressed body from (label block, sample block) pairs."""
-    raw = b"".join(_field(1, labels + samples) for labels, samples in blocks)
-    return compress(raw)
+    return compress(b"".join(encode_one(labels, samples) for labels, samples in blocks))
 
 
 def compress(raw: bytes) -> bytes:

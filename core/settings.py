@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from everstep.core.errors import ConfigError
@@ -57,6 +57,49 @@ class JobCommand(Section):
     preload: list[str] = Field(default_factory=lambda: ["torch"], description="modules the warm parent imports")
     environment: dict[str, str] = Field(default_factory=dict)
     checkpoint_dir: Path | None = None
+    tensor_parallel: int = Field(default=1, ge=1, description="ranks that share a layer; told in the run's labels")
+    pipeline_parallel: int = Field(default=1, ge=1, description="stages of the model; told in the run's labels")
+
+
+class StorageTarget(Section):
+    """A folder whose storage is probed; `name` is the label `target`."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    path: Path
+
+
+class EchoEndpoint(Section):
+    """Where the latency probes of other agents are answered, over UDP. Port 0: the number of `agent.listen.port`."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535)
+
+
+class EchoPeer(Section):
+    """An address of another agent on one rail. A number, not a name: a probe waits for no name server."""
+
+    address: IPvAnyAddress
+    port: int = Field(default=9810, ge=1, le=65535)
+    rack: NodeName
+    rail: NodeName = "0"
+
+
+class ProbeSettings(Section):
+    """What the agent tries out by itself. Job checkpoint folders are probed without being listed here."""
+
+    storage: list[StorageTarget] = Field(default_factory=list)
+    storage_interval_s: float = Field(default=10.0, ge=1, le=3600)
+    storage_timeout_s: float = Field(default=10.0, gt=0, le=3600, description="a longer operation counts in +Inf")
+    echo: EchoEndpoint | None = Field(default=None, description="empty: no probe of another agent is answered")
+    peers: list[EchoPeer] = Field(default_factory=list, max_length=100_000)
+    peers_per_round: int = Field(default=8, ge=1, le=256, description="pairs of rack and rail that this node probes")
+    peers_interval_s: float = Field(default=10.0, ge=2, le=3600)
+    slurm: bool = Field(default=False, description="read queue waits from squeue; on one agent of a cluster only")
+
+    @model_validator(mode="after")
+    def _each_target_once(self) -> ProbeSettings:
+        _unique([target.name for target in self.storage], "storage target")
+        return self
 
 
 class AgentSettings(Section):
@@ -77,6 +120,18 @@ class AgentSettings(Section):
     push_timeout_s: float = Field(default=2.0, gt=0, le=60)
     push_buffer_samples: int = Field(default=200_000, ge=1_000)
     orphan_grace_s: float = Field(default=60.0, ge=0, description="workers outlive a dead agent for this long")
+    sample_interval_s: float = Field(default=1.0, ge=0.1, le=60, description="host, network and storage counters")
+    gpu_interval_s: float = Field(default=1.0, ge=0.1, le=60)
+    source_deadline_s: float = Field(
+        default=2.0, gt=0, le=600, description="a reading that takes longer makes its source stale"
+    )
+    gpus_expected: int | None = Field(default=None, ge=0, le=64, description="empty: the highest count seen so far")
+    nvml_library: Path | None = Field(default=None, description="empty: libnvidia-ml.so.1 where the loader finds it")
+    gpu_profiling: bool = Field(default=False, description="tensor-core utilisation; may disturb other profilers")
+    kernel_log: Path = Path("/dev/kmsg")
+    proc_root: Path = Path("/proc")
+    sys_root: Path = Path("/sys")
+    probes: ProbeSettings = ProbeSettings()
     jobs: list[JobCommand] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -137,6 +192,7 @@ class RecoverySettings(Section):
 
 
 class ServiceSettings(Section):
+    cluster: str = Field(default="", max_length=253, description="label of the targets at /sd; empty: none")
     listen: Endpoint = Endpoint(port=9800)
     data_dir: Path = Path("/var/lib/everstep")
     agent_token_file: Path | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from everstep.core.derived import stale_files, write_files
 from everstep.dashboards import cluster, gpu_node, incidents, job, network_storage, own, ranks, scheduler
 from everstep.dashboards.board import Board
 from everstep.dashboards.grafana import to_json
@@ -27,17 +28,9 @@ def files() -> dict[str, str]:
 
 
 def write(folder: Path = JSON) -> tuple[Path, ...]:
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, text in files().items():
-        (folder / name).write_text(text, encoding="utf-8")
-        written.append(folder / name)
-    return tuple(written)
+    return write_files(folder, files())
 
 
 def stale(folder: Path = JSON) -> tuple[str, ...]:
     """Names of files that are missing, differ from their builder, or belong to no board any more."""
-    expected = files()
-    present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
-    wrong = {name for name in present.keys() & expected.keys() if present[name] != expected[name]}
-    return tuple(sorted(wrong | (present.keys() ^ expected.keys())))
+    return stale_files(folder, files(), "*.json")

@@ -35,7 +35,7 @@ BOARD = Board(
             unit=Unit.SHORT,
             queries=(
                 Query(
-                    expr="sum by (fault, outcome) (increase(everstep_detector_verdicts_total{@cluster}[1d]))",
+                    expr="sum by (fault, outcome) (increase(everstep_detector_verdicts_total{@cluster}[1d])) > 0",
                     legend="{{fault}} {{outcome}}",
                 ),
             ),
@@ -54,7 +54,7 @@ BOARD = Board(
         ),
         Panel(
             title="Time to detect",
-            description="Median over a day from onset to verdict, by fault.",
+            description="Median from onset to verdict since the service started, by fault.",
             unit=Unit.SECONDS,
             queries=(Query(expr="fault:everstep_fault_detection_delay_seconds:median{@cluster}", legend="{{fault}}"),),
             thresholds=limits(orange=5, red=60),
@@ -62,7 +62,7 @@ BOARD = Board(
         ),
         Panel(
             title="Time to recover",
-            description="Median over a day from verdict to the first verified step, by action.",
+            description="Median from verdict to the first verified step since the service started, by action.",
             unit=Unit.SECONDS,
             queries=(Query(expr="action:everstep_recovery_duration_seconds:median{@cluster}", legend="{{action}}"),),
             thresholds=limits(orange=30, red=300),

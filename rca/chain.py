@@ -21,6 +21,7 @@ _EXPECTED_VALUE: dict[str, str] = {
     "nonfinite": "finite values",
     "peers": "as fast as its peers",
     "checkpoint": "checksums agree",
+    "gpus": "every GPU answers, no error code",
 }
 
 
@@ -122,6 +123,12 @@ def _checkpoint(anomaly: Anomaly, facts: Facts) -> str:
     return str(facts.get("problem", "damaged"))
 
 
+def _gpus(anomaly: Anomaly, facts: Facts) -> str:
+    if "xid" in facts:
+        return f"XID {facts['xid']}, {anomaly.observed:g} more"
+    return f"does not answer, {facts.get('present', '?')} of {facts.get('expected', '?')} GPUs present"
+
+
 _WORDS: dict[str, Callable[[Anomaly, Facts], str]] = {
     "process": _process,
     "liveness": _liveness,
@@ -129,4 +136,5 @@ _WORDS: dict[str, Callable[[Anomaly, Facts], str]] = {
     "nonfinite": _nonfinite,
     "peers": _peers,
     "checkpoint": _checkpoint,
+    "gpus": _gpus,
 }

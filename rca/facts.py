@@ -30,6 +30,7 @@ class Fact(StrEnum):
     NONFINITE_SHARED = "nonfinite_shared"
     SLOW = "slow"
     CHECKPOINT_DAMAGED = "checkpoint_damaged"
+    GPU_LOST = "gpu_lost"
     TELEMETRY = "telemetry"
     SYMPTOM = "symptom"
 
@@ -109,6 +110,12 @@ def _damaged(facts: dict[str, Any], world_size: int) -> Fact:
     return Fact.CHECKPOINT_DAMAGED
 
 
+def _gpus(facts: dict[str, Any], world_size: int) -> Fact:
+    """An error code speaks of the fault that the policy gives it."""
+    del world_size
+    return Fact.SYMPTOM if "xid" in facts else Fact.GPU_LOST
+
+
 def _alert(facts: dict[str, Any], world_size: int) -> Fact:
     """An alert speaks of its fault and proves no silence."""
     del facts, world_size
@@ -122,5 +129,6 @@ _READERS: dict[str, Callable[[dict[str, Any], int], Fact]] = {
     "nonfinite": _nonfinite,
     "peers": _slow,
     "checkpoint": _damaged,
+    "gpus": _gpus,
     "alert": _alert,
 }

@@ -31,9 +31,15 @@ class CauseGraph:
             self._graph.add_edge(rank, self.job)
 
     def add(self, entity: Entity) -> None:
-        """Hang what only this job has (a batch, a checkpoint) above the job."""
+        """Hang what only this job has (a batch, a checkpoint) above the job, a GPU between its node and the ranks."""
         if entity != self.job and entity.kind in {EntityKind.BATCH, EntityKind.CHECKPOINT}:
             self._graph.add_edge(entity, self.job)
+        if entity.kind is EntityKind.GPU:
+            node = node_entity(entity.name.partition("/")[0])
+            for rank in self.children(node):
+                if rank.kind is EntityKind.RANK:
+                    self._graph.add_edge(entity, rank)
+            self._graph.add_edge(node, entity)
 
     def below(self, entity: Entity) -> frozenset[Entity]:
         """The entity and everything it can hurt."""

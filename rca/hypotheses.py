@@ -63,6 +63,7 @@ def suspects(seen: Seen, graph: CauseGraph, *, resume_step: int | None) -> list[
     found = Suspects()
     found.of(graph.job, "UNKNOWN")
     for index, (anomaly, fact) in enumerate(seen):
+        graph.add(anomaly.entity)
         for rule in _BY_FACT[fact]:
             for entity in _accused(rule, anomaly, graph, resume_step):
                 graph.add(entity)

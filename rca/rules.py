@@ -68,6 +68,8 @@ SUPPORTS: tuple[Support, ...] = (
     Support(fact=Fact.NO_FIRST_STEP, fault="F26", root=Root.JOB, llr=6, rule="no first step within the start deadline"),
     Support(fact=Fact.NODE_REFUSED, fault="F18", root=Root.SELF, llr=9, rule="nobody answers on the node"),
     Support(fact=Fact.NODE_SILENT, fault="F18", root=Root.SELF, llr=8, rule="the node does not answer in time"),
+    Support(fact=Fact.GPU_LOST, fault="F01", root=Root.SELF, llr=8, rule="a GPU does not answer, the job stands"),
+    Support(fact=Fact.GPU_LOST, fault="F02", root=Root.SELF, llr=5, rule="reads of the GPU hang or fail"),
     Support(fact=Fact.TELEMETRY, fault="F18", root=Root.NODE, llr=1, rule="the node's series went away"),
     Support(fact=Fact.TELEMETRY, fault="F31", root=Root.NODE, llr=6, rule="a series vanished or froze"),
     Support(fact=Fact.NODE_ANSWERS, fault="F31", root=Root.NODE, llr=6, rule="the agent answers but does not push"),
@@ -120,6 +122,7 @@ UNEXPLAINED: dict[Fact, float] = {
     Fact.CHECKPOINT_DAMAGED: 9,
     Fact.NODE_REFUSED: 6,
     Fact.NODE_SILENT: 5,
+    Fact.GPU_LOST: 5,
     Fact.NONFINITE_INPUT: 5,
     Fact.NONFINITE_SHARED: 4,
     Fact.NONFINITE_ALONE: 4,
@@ -169,7 +172,7 @@ COUNTERS: tuple[tuple[str, frozenset[Fact], float], ...] = (
 )
 """Facts that speak against a fault wherever they were seen."""
 
-CONTRADICTED = frozenset({Fact.STOPPED, Fact.NODE_REFUSED, Fact.NODE_SILENT, Fact.STALLED})
+CONTRADICTED = frozenset({Fact.GPU_LOST, Fact.STOPPED, Fact.NODE_REFUSED, Fact.NODE_SILENT, Fact.STALLED})
 """Reports that a step which ends later proves wrong; exits are not among them, for their status is certain."""
 STEP_MARGIN_S = 2.0  # a step in flight may still end after the stop of a rank that had done its part
 VICTIM_MARGIN_S = 5.0  # a victim does not fail earlier than this before its cause; clocks and pushes differ so much

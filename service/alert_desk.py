@@ -112,7 +112,7 @@ class AlertDesk:
         self._watcher.note(job, anomaly)
         if notice.label("severity") != "critical":
             return Received.WATCHED
-        if attempt is not None and self._echoes(attempt, fault):
+        if self._echoes(notice, attempt, fault):
             return Received.ECHO
         if attempt is not None and acts(notice, fault) and notice.starts_at >= self._watcher.began(job):
             self._watcher.report(job, anomaly)
@@ -127,13 +127,19 @@ class AlertDesk:
             return next((attempt for attempt in running if attempt.job == job), None)
         return next((attempt for attempt in running if node and node in attempt.nodes), None)
 
-    def _echoes(self, attempt: Attempt, fault: Fault) -> bool:
-        """Whether a recovery from this fault is under way or ended a short while ago."""
+    def _echoes(self, notice: Notice, attempt: Attempt | None, fault: Fault) -> bool:
+        """Whether a recovery from this fault is under way or ended a short while ago: of the job, or off the node.
+
+        Once a job has moved off a bad node nothing runs there any more, and the node's alerts still tell of the fault.
+        """
         since = self._clock.now() - ECHO_S
         return any(
-            fault.id in {cause.fault for cause in incident.causes[:1]}
-            for incident in self._store.incidents(attempt.job)
-            if incident.closed is None or incident.closed >= since
+            incident.causes[0].fault == fault.id
+            and (attempt is not None or node_of(incident.causes[0].entity) == notice.label("node") != "")
+            for incident in self._store.incidents(attempt.job if attempt is not None else None)
+            if incident.causes
+            and (attempt is not None or incident.job != NO_JOB)
+            and (incident.closed is None or incident.closed >= since)
         )
 
     def _tell(self, notice: Notice, fault: Fault, anomaly: Anomaly, attempt: Attempt | None) -> Received:
@@ -181,6 +187,12 @@ def acts(notice: Notice, fault: Fault) -> bool:
     """Whether the fault and the alert's own label both ask for something that changes the job or its nodes."""
     said = notice.label("action")
     return fault.default_actions[0] not in PASSIVE and not fault.monitoring and said not in {*PASSIVE, "none"}
+
+
+def node_of(entity: Entity) -> str:
+    """The node that an entity is, or is a part of; empty for what has none in its name."""
+    parts = {EntityKind.NODE, EntityKind.GPU, EntityKind.NIC}
+    return entity.name.partition("/")[0] if entity.kind in parts else ""
 
 
 def incident_id(notice: Notice) -> str:

@@ -17,6 +17,7 @@ from everstep.service.access import Access, refusal
 from everstep.service.alert_desk import AlertDesk
 from everstep.service.alert_door import alert_routes
 from everstep.service.decisions import Approver, decision_routes
+from everstep.service.discovery import discovery_routes
 from everstep.service.events import EventBus
 from everstep.service.goodput import Goodput
 from everstep.service.incident_pages import IncidentReader, incident_routes
@@ -29,7 +30,7 @@ from everstep.service.window_store import WindowStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What the routes answer from. `problem` gives why the service is not ready, empty when it is."""
+    """What the routes answer from. `problem` gives why the service is not ready, `cluster` its name; empty: none."""
 
     topology: Topology
     windows: WindowStore
@@ -43,6 +44,7 @@ class Served:
     goodput: Goodput
     metrics: SelfMetrics
     problem: Callable[[], str]
+    cluster: str = ""
 
 
 def build_app(served: Served) -> FastAPI:
@@ -65,6 +67,7 @@ def build_app(served: Served) -> FastAPI:
     app.include_router(job_routes(served.topology, served.windows, served.monitor, served.goodput, served.controller))
     app.include_router(decision_routes(served.incidents, served.controller, served.access))
     app.include_router(alert_routes(served.alerts, served.access, served.metrics))
+    app.include_router(discovery_routes(served.topology, cluster=served.cluster))
     _add_events(app, served.bus)
     _add_health(app, served)
     app.add_exception_handler(HTTPException, _plain_error)

@@ -1,4 +1,4 @@
-"""Series of other exporters on their way in: DCGM, node_exporter and Slurm become ours, each thing reported once.
+"""Series of other exporters on their way in: DCGM, node_exporter, gpud and Slurm become ours, each thing reported once.
 
 The mapping table is `core.metrics.foreign`. One source feeds a series of ours at a time; a native series of the same
 thing wins over any mapped one. DCGM's gauge of the last XID counts only when it changes, and a GPU whose temperature
@@ -8,12 +8,13 @@ and power stand still under load is not believed until one of them moves (its ex
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from everstep.core.metrics import METRIC_BY_NAME, TARGET_LABELS, Scope
-from everstep.core.metrics.foreign import DCGM, DCGM_RENAMED, NODE_EXPORTER, SLURM, Foreign
+from everstep.core.metrics.foreign import DCGM_RENAMED, FOREIGN, Foreign
 from everstep.core.remote_write import is_stale
 from everstep.service.fast_decode import Samples
 from everstep.service.slots import Labels, SeriesSlot
@@ -23,7 +24,6 @@ SOURCE_SILENT_S = 60.0
 
 FROZEN_SAMPLES = 6
 LAST_XID, XIDS = "DCGM_FI_DEV_XID_ERRORS", "everstep_gpu_xid_errors_total"
-NOT_DEVICES = frozenset({"lo"})
 MOVING = ("everstep_gpu_temperature_celsius", "everstep_gpu_power_watts")
 LOAD = "everstep_gpu_utilization_ratio"
 
@@ -99,12 +99,11 @@ class Foreigners:
         if name == LAST_XID:
             self._xids[block] = _LastXid(_relabelled(labels, DCGM_RENAMED))
             return True
-        if labels.get("device") in NOT_DEVICES:
-            return False
         feeds = [
             _Feed(row=row, part=part, target=target)
             for row, part in BY_NAME.get(name, ())
-            if (target := self._target(row, labels)) is not None
+            if not (row.not_devices and re.fullmatch(row.not_devices, labels.get("device", "")))
+            and (target := self._target(row, labels)) is not None
         ]
         if feeds:
             self._feeds[block] = feeds
@@ -162,18 +161,24 @@ class Foreigners:
             known, last.newest = last.newest, value
             if known is None or value == known or not 1 <= value <= 999 or value != int(value):
                 continue
-            slot, count = last.counters.get(int(value)) or (self._xid_slot(last, int(value)), 0)
+            code = int(value)
+            slot = self._xid_slot(last, code)
             if slot is None:
                 self._rejected[XIDS, "duplicate"] += 1
                 continue
-            last.counters[int(value)] = slot, count + 1
+            count = last.counters[code][1] if code in last.counters else 0
+            last.counters[code] = slot, count + 1
             first = [(at - 1.0, 0.0)] if not count else []  # so that an increase shows the first event too
             yield slot, [*first, (at, float(count + 1))]
 
     def _xid_slot(self, last: _LastXid, code: int) -> SeriesSlot | None:
+        """Where a hint counts; nowhere while somebody counts the codes themselves."""
         labels = _ours(XIDS, {**last.labels, "xid": str(code)}, {})
-        native = self._natives.get(_identity(XIDS, labels))
-        return None if native is not None else self._register(labels)
+        identity = _identity(XIDS, labels)
+        if identity in self._natives or identity in self._targets:
+            return None
+        known = last.counters.get(code)
+        return known[0] if known is not None else self._register(labels)
 
     def _target(self, row: Foreign, labels: Labels) -> _Target | None:
         named = _relabelled(labels, (*DCGM_RENAMED, *row.renamed))
@@ -244,7 +249,7 @@ def _identity(name: str, labels: Labels) -> Identity:
 
 def _by_name() -> dict[str, tuple[tuple[Foreign, str], ...]]:
     rows: defaultdict[str, list[tuple[Foreign, str]]] = defaultdict(list)
-    for row in (*DCGM, *NODE_EXPORTER, *SLURM):
+    for row in FOREIGN:
         rows[row.theirs].append((row, "value"))
         for other in (row.plus, row.divided_by):
             if other:
@@ -253,4 +258,4 @@ def _by_name() -> dict[str, tuple[tuple[Foreign, str], ...]]:
 
 
 BY_NAME = _by_name()
-MAPPED = frozenset({row.ours for row in (*DCGM, *NODE_EXPORTER, *SLURM)} | {XIDS})
+MAPPED = frozenset({row.ours for row in FOREIGN} | {XIDS})

@@ -1,21 +1,28 @@
-"""The numbers of `/metrics` that are read when somebody scrapes: samples refused, goodput, bands, presence, GPUs."""
+"""The numbers of `/metrics` that are read at a scrape: samples refused, goodput, bands, presence, GPUs, causes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.metrics_core import Metric
 
 from everstep.core.clock import Clock
 from everstep.core.engine import Attempt
+from everstep.core.events import Incident
 from everstep.core.settings import ServiceSettings
 from everstep.core.topology import Topology
+from everstep.detector.bands import Band, robust_band
+from everstep.service.cause_graph import cause_graph, newest_with_causes
 from everstep.service.fleet import Fleet, gpus_by_state
 from everstep.service.goodput import Goodput
 from everstep.service.monitor import Monitor
 from everstep.service.presence import missing
 from everstep.service.self_metrics import counter_family, gauge_family
 from everstep.service.window_store import WindowStore
+
+BANDED = {"everstep_train_loss": False, "everstep_train_gradient_norm": True}
+"""Metrics of a whole job that are judged against their own recent past; True: by factor."""
 
 
 class Readings:
@@ -29,6 +36,7 @@ class Readings:
         goodput: Goodput,
         fleet: Fleet,
         clock: Clock,
+        incidents: Callable[[], Iterable[Incident]] = tuple,
     ) -> None:
         self._settings = settings
         self._topology: Topology = settings.topology()
@@ -37,6 +45,7 @@ class Readings:
         self._goodput = goodput
         self._fleet = fleet
         self._clock = clock
+        self._incidents = incidents
 
     def collect(self) -> Iterator[Metric]:
         yield counter_family(
@@ -57,6 +66,7 @@ class Readings:
         gone = missing(self._topology, attempts, self._windows, now=now)
         yield gauge_family("everstep_detector_series_missing", {(str(kind),): float(n) for kind, n in gone.items()})
         yield from self._gpus(attempts)
+        yield from self._causes(now)
 
     def _agents(self, now: float) -> Iterator[Metric]:
         heard, deadline_s = self._windows.last_push(), self._settings.detector.node_deadline_s
@@ -66,18 +76,33 @@ class Readings:
         )
 
     def _bands(self) -> Iterator[Metric]:
-        jobs = self._monitor.bands()
-        edges = [
-            ((metric, job, node), lower, upper)
-            for job, bands in jobs.items()
-            for (metric, node), (lower, upper) in bands.edges.items()
-        ]
-        yield gauge_family("everstep_baseline_lower", {key: lower for key, lower, _ in edges})
-        yield gauge_family("everstep_baseline_upper", {key: upper for key, _, upper in edges})
-        yield gauge_family(
-            "everstep_anomaly_score",
-            {(metric, job, ""): score for job, bands in jobs.items() for metric, score in bands.scores.items()},
-        )
+        lower: dict[tuple[str, ...], float] = {}
+        upper: dict[tuple[str, ...], float] = {}
+        scores: dict[tuple[str, ...], float] = {}
+        for job, bands in self._monitor.bands().items():
+            for (metric, node), (low, high) in bands.edges.items():
+                lower[metric, job, node], upper[metric, job, node] = low, high
+            scores |= {(metric, job, ""): score for metric, score in bands.scores.items()}
+            for metric, band in self._own_past(job):
+                key = metric, job, ""
+                lower[key], upper[key], scores[key] = band.lower, band.upper, band.score
+        yield gauge_family("everstep_baseline_lower", lower)
+        yield gauge_family("everstep_baseline_upper", upper)
+        yield gauge_family("everstep_anomaly_score", scores)
+
+    def _own_past(self, job: str) -> Iterator[tuple[str, Band]]:
+        """Bands of the series that was heard last: rank 0 may have moved."""
+        for metric, log in BANDED.items():
+            found = self._windows.samples(metric, train_job=job)
+            _, values = max(found, key=lambda one: one[0][-1] if len(one[0]) else -math.inf, default=((), None))
+            band = robust_band(values, log=log) if values is not None else None
+            if band is not None:
+                yield metric, band
+
+    def _causes(self, now: float) -> Iterator[Metric]:
+        graph = cause_graph(newest_with_causes(self._incidents(), now=now))
+        yield gauge_family("everstep_rca_node_score", graph.scores)
+        yield gauge_family("everstep_rca_edge_weight", graph.weights)
 
     def _gpus(self, attempts: Iterable[Attempt]) -> Iterator[Metric]:
         if not any(node.gpus for node in self._topology.nodes.values()):

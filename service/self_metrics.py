@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from everstep.core.actions import Outcome
+from everstep.core.actions import ActionKind, Outcome
 from everstep.core.events import Incident, IncidentState
 from everstep.core.faults import FAULT_BY_ID
 from everstep.core.metrics import METRIC_BY_NAME, MetricClass
+from everstep.core.metrics.detection import VERDICTS
 
 UNDIAGNOSED = "UNKNOWN"
 
@@ -22,19 +24,18 @@ class SelfMetrics:
         self.registry = CollectorRegistry()
         self._delay = self._histogram("everstep_fault_detection_delay_seconds")
         self._recovery = self._histogram("everstep_recovery_duration_seconds")
+        for action in (*ActionKind, "none"):
+            self._recovery.labels(str(action), "escalated")  # an alert waits for the first
         self._restarts = self._counter("everstep_train_restarts_total")
         self._verdicts = self._counter("everstep_detector_verdicts_total")
+        for fault, outcome in product((*FAULT_BY_ID, UNDIAGNOSED), VERDICTS):
+            self._verdicts.labels(fault, outcome)
         self._run = self._histogram("everstep_detector_run_duration_seconds")
         self._last_run = self._gauge("everstep_detector_last_run_timestamp_seconds")
         self._suppressed = self._counter("everstep_detector_suppressed_total")
         self._alerts = self._counter("everstep_alerts_total")
         self._posts = self._counter("everstep_alert_posts_total")
-        self._errors = Counter(
-            "everstep_service_errors",
-            "Failures survived at a thread boundary or by the store; the log has each one.",
-            ("where",),
-            registry=self.registry,
-        )
+        self._errors = self._counter("everstep_service_errors_total")
 
     def stage(self, stage: str, *, seconds: float, now: float) -> None:
         """A stage of the detector ran to its end: ingest, baseline, forest or rca."""
@@ -88,8 +89,12 @@ class SelfMetrics:
         return Histogram(name, row.help, row.label_names, buckets=row.buckets, registry=self.registry)
 
     def _counter(self, name: str) -> Counter:
+        """With closed labels every series begins at 0: a rate over a series that is born at 1 would not show the 1."""
         row = METRIC_BY_NAME[name]
-        return Counter(name.removesuffix("_total"), row.help, row.label_names, registry=self.registry)
+        counter = Counter(name.removesuffix("_total"), row.help, row.label_names, registry=self.registry)
+        for values in product(*(label.values for label in row.labels)):
+            counter.labels(*values)
+        return counter
 
     def _gauge(self, name: str) -> Gauge:
         row = METRIC_BY_NAME[name]

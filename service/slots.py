@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from everstep.core.metrics import METRIC_BY_NAME, METRICS, Metric, MetricKind, Scope
+from everstep.core.metrics import METRIC_BY_NAME, METRICS, RATE_SLACK_S, Metric, MetricKind, Scope
 from everstep.service.ring import Ring
 from everstep.service.views import MAX_RANKS, STEP_HANDLERS, VALUE_HANDLERS, Handler
 
@@ -134,11 +134,8 @@ def _possible(slot: SeriesSlot, at: float, value: float, arrived: float) -> bool
             return False
         if slot.newest_at == -math.inf or value < slot.newest:  # first sight or a reset: there is no rate yet
             return True
-        judged = (value - slot.newest) / max(at - slot.newest_at, 0.001)
-    upper = slot.upper
-    if upper is not None and upper.newest > 0 and judged > upper.newest * metric.gate_factor:
-        return False
-    return metric.gate.admits(judged, now=arrived)
+        judged = (value - slot.newest) / (at - slot.newest_at + RATE_SLACK_S)
+    return metric.admits(judged, upper=slot.upper.newest if slot.upper is not None else None, now=arrived)
 
 
 def _rank_key(labels: Labels, metric: Metric) -> RankKey | None:

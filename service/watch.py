@@ -13,6 +13,7 @@ from everstep.core.settings import DetectorSettings
 from everstep.detector.checkpoints import judge_checkpoint_age
 from everstep.detector.fusion import METRIC as COMPUTE
 from everstep.detector.fusion import SlowRanks
+from everstep.detector.gpus import GpuReadings, GpuWatch
 from everstep.detector.liveness import silent_nodes, unreachable
 from everstep.detector.nonfinite import NonfiniteCount, judge_nonfinite
 from everstep.detector.process import ORDERLY_REASONS, judge_worker
@@ -60,9 +61,10 @@ class _Watched:
     attempt: Attempt
     since: float
     next_step: int = 0
-    seen: set[tuple[str, str, str]] = field(default_factory=set)
+    seen: set[tuple[str, ...]] = field(default_factory=set)
     probes: dict[str, _Probe] = field(default_factory=dict)
     slow: bool = False
+    gpus: GpuWatch = field(default_factory=GpuWatch)
 
 
 class JobWatch:
@@ -109,8 +111,13 @@ class JobWatch:
         if self._watched is not None:
             self._watched.since = now
 
-    def observe(self, view: AttemptView, last_push: Mapping[str, float], now: float) -> Findings:
-        """Judge the attempt as it stands. `last_push` maps nodes to the arrival of their newest push."""
+    def observe(
+        self, view: AttemptView, last_push: Mapping[str, float], gpus: GpuReadings | None, now: float
+    ) -> Findings:
+        """Judge the attempt as it stands. `last_push` maps nodes to the arrival of their newest push.
+
+        `gpus` are those of the attempt's nodes, None when nobody has looked since the last call.
+        """
         watched = self._watched
         if watched is None:
             return Findings()
@@ -131,6 +138,8 @@ class JobWatch:
         found += self._slow(view)
         found += self._old_checkpoints(view)
         stalled = None if ending else self._stalled(view, now)
+        if gpus is not None:
+            found += watched.gpus.judge(gpus, stopped=not ending and (hurt or stalled is not None))
         silent = silent_nodes(
             last_push,
             watched.attempt.nodes,
@@ -243,9 +252,9 @@ class JobWatch:
 
     def _unseen(self, found: list[Anomaly]) -> tuple[Anomaly, ...]:
         watched = self._watched
-        fresh: dict[tuple[str, str, str], Anomaly] = {}
+        fresh: dict[tuple[str, ...], Anomaly] = {}
         for anomaly in found:
-            key = (anomaly.detector, str(anomaly.entity), anomaly.metric)
+            key = (anomaly.detector, str(anomaly.entity), anomaly.metric, str(anomaly.evidence.get("xid", "")))
             if watched is not None and key not in watched.seen:
                 fresh.setdefault(key, anomaly)
         if watched is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,10 @@ class WindowStore:
                 for slot in self._of(name, labels)
                 if (newest := slot.ring.newest) is not None and not slot.ended
             }
+
+    def living(self, name: str, nodes: Collection[str]) -> list[SeriesSlot]:
+        """Series of a metric on these nodes that have not ended; to be read under the lock."""
+        return [slot for slot in self._by_name.get(name, ()) if not slot.ended and slot.node in nodes]
 
     def samples(self, name: str, **labels: str) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Times and values of every series of a metric that carries these labels."""

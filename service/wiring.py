@@ -70,7 +70,9 @@ class Service:
         self.monitor = Monitor(self._parts(topology), workers)
         self.launcher = Launcher(settings.jobs, topology, self.engine, self.controller, self.store, self.metrics)
         fleet = Fleet(self.engine, workers, self._clock, on_failure=lambda: self.metrics.error("fleet"))
-        readings = Readings(settings, self.windows, self.monitor, self.goodput, fleet, self._clock)
+        readings = Readings(
+            settings, self.windows, self.monitor, self.goodput, fleet, self._clock, self.store.incidents
+        )
         self.metrics.watch(readings.collect)
         self.app = self._app(topology, Access(token))
 
@@ -172,6 +174,7 @@ class Service:
                 goodput=self.goodput,
                 metrics=self.metrics,
                 problem=self.problem,
+                cluster=self.settings.cluster,
             )
         )
 

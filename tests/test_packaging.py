@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = sorted(path.name for path in (ROOT / "src" / "everstep").iterdir() if path.is_symlink())
 DATA = (
     "everstep/py.typed",
+    "everstep/alertrules/generated/alertmanager.yml",
     "everstep/alertrules/generated/recording.yml",
+    "everstep/dashboards/json/everstep-cluster.json",
     "everstep/service/migrations/0001_start.sql",
     "everstep/service/templates/incident.html",
 )

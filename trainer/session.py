@@ -135,7 +135,11 @@ def _build(
             group=group if place.world_size > 1 else None,
         )
     )
-    state = Restorer(place, codec=codec, disk=disk, fence=fence, group=group).restore(choice, distributed)
+    for passed_over in choice.skipped:
+        if passed_over.tier == "disk":  # it did not verify; in memory a copy is also passed over when its node is gone
+            callback.on_unusable_checkpoint(passed_over.tier)
+    with callback.checkpoint(choice.point.tier if choice.point is not None else "none", "load"):
+        state = Restorer(place, codec=codec, disk=disk, fence=fence, group=group).restore(choice, distributed)
     journal = Journal(config.output_dir, active=place.rank == 0)
     journal.resume(_resume_entry(place, choice, time.perf_counter() - started))
     parts = Parts(

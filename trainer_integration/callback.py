@@ -27,6 +27,7 @@ from time import perf_counter, time
 from everstep.core.errors import EverstepError
 from everstep.core.rank_record import RankRecordWriter
 from everstep.trainer_integration import slots
+from everstep.trainer_integration.checkpoint_timer import CheckpointTimer, observe
 from everstep.trainer_integration.guard import guarded
 from everstep.trainer_integration.phase import ComputePhase, Phase
 
@@ -182,7 +183,28 @@ class EverstepCallback:
         """The rank knows `step` to be committed in tier `memory` or `disk`."""
         if self._record is None:
             return
-        self._values[slots.LAST_CHECKPOINT[tier]] = step
+        slot = slots.LAST_CHECKPOINT[tier]
+        if self._values[slot] != step:
+            self._values[slot] = step
+            self._values[slots.CHECKPOINT_AT[tier]] = time()
+        self._record.publish()
+
+    def checkpoint(self, tier: str, op: str) -> AbstractContextManager[None]:
+        """A context manager that times a `save` to or a `load` from tier memory, disk, local or remote.
+
+        An error inside counts it as failed, a `TimeoutError` as timed out, and passes through; unknown words time
+        nothing.
+        """
+        if self._record is None or (tier, op, "failed") not in slots.CHECKPOINT_DURATION:
+            return _NOTHING
+        return CheckpointTimer(self._values, tier, op)
+
+    @guarded
+    def on_unusable_checkpoint(self, tier: str) -> None:
+        """A copy of that tier was passed over because it is damaged: a load that failed before it began."""
+        if self._record is None:
+            return
+        observe(self._values, (tier, "load", "failed"), 0.0)
         self._record.publish()
 
     @guarded
@@ -196,6 +218,37 @@ class EverstepCallback:
         values[slots.NONFINITE_INPUT] = float(input_nonfinite)
         values[slots.BATCH] = batch
         values[slots.LOSS] = loss
+        self._record.publish()
+
+    @guarded
+    def on_extras(
+        self,
+        *,
+        update_norm: float = math.nan,
+        local_gradient_norm: float = math.nan,
+        loss_scale: float = math.nan,
+        gpu_allocated_bytes: float = math.nan,
+        gpu_reserved_bytes: float = math.nan,
+    ) -> None:
+        """What not every loop can tell of its step; `step_end` makes it visible. NaN: not offered.
+
+        The bytes are those of the framework's allocator.
+        """
+        if self._record is None:
+            return
+        values = self._values
+        values[slots.UPDATE_NORM] = update_norm
+        values[slots.LOCAL_GRADIENT_NORM] = local_gradient_norm
+        values[slots.LOSS_SCALE] = loss_scale
+        values[slots.GPU_MEMORY_ALLOCATED] = gpu_allocated_bytes
+        values[slots.GPU_MEMORY_RESERVED] = gpu_reserved_bytes
+
+    @guarded
+    def on_checksum_mismatch(self) -> None:
+        """This rank's parameters differ from those of its replicas; visible at once."""
+        if self._record is None:
+            return
+        self._values[slots.MISMATCHES] += 1.0
         self._record.publish()
 
     @guarded

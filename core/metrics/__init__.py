@@ -4,11 +4,23 @@ One module a group of rows. The 27 stand in the order of their numbers, companio
 record follows from this order.
 """
 
+from everstep.core.metrics.agent import AGENT_METRICS
 from everstep.core.metrics.control import CONTROL_COMPANIONS
 from everstep.core.metrics.detection import DETECTION_METRICS
 from everstep.core.metrics.hardware import HARDWARE_METRICS
 from everstep.core.metrics.hardware_companions import HARDWARE_COMPANIONS
-from everstep.core.metrics.spec import Bad, Gate, Label, Metric, MetricClass, MetricKind, Role, Scope, Source
+from everstep.core.metrics.spec import (
+    RATE_SLACK_S,
+    Bad,
+    Gate,
+    Label,
+    Metric,
+    MetricClass,
+    MetricKind,
+    Role,
+    Scope,
+    Source,
+)
 from everstep.core.metrics.system import SYSTEM_METRICS
 from everstep.core.metrics.system_companions import SYSTEM_COMPANIONS
 from everstep.core.metrics.training import TRAINING_COMPANIONS, TRAINING_METRICS
@@ -23,6 +35,7 @@ METRICS: tuple[Metric, ...] = (
     *SYSTEM_COMPANIONS,
     *CONTROL_COMPANIONS,
     *DETECTION_METRICS,
+    *AGENT_METRICS,
 )
 METRIC_BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 
@@ -33,6 +46,7 @@ __all__ = [
     "CORE_METRICS",
     "METRICS",
     "METRIC_BY_NAME",
+    "RATE_SLACK_S",
     "TARGET_LABELS",
     "Bad",
     "Gate",

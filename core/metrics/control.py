@@ -9,6 +9,8 @@ from everstep.core.metrics.training import JOB
 
 TIERS = ("memory", "disk", "local", "remote")
 """`disk` is a checkpoint folder of which nobody has said whether it is on a local disk or on a remote file system."""
+CHECKPOINT_OPS = ("save", "load")
+CHECKPOINT_OUTCOMES = ("success", "failed", "timeout")
 GPU_SECOND_CLASSES = ("productive", "checkpoint", "restart", "recompute", "hang", "slow", "queue", "idle")
 CHECKPOINT_BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 7200.0)
 DELAY_BUCKETS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -31,8 +33,8 @@ CONTROL_COMPANIONS: tuple[Metric, ...] = (
         name="everstep_checkpoint_last_success_timestamp_seconds",
         kind=MetricKind.GAUGE,
         unit="unix seconds",
-        help="When the newest checkpoint of the tier was verified.",
-        source=Source.CHECKPOINT,
+        help="When the newest checkpoint of the tier was committed, as rank 0 knows it.",
+        source=Source.CALLBACK,
         labels=(JOB, Label(name="tier", values=TIERS)),
         gate=Gate(low=-30 * 86400, high=5, from_now=True),
         bad=(Bad.STOP,),
@@ -43,12 +45,12 @@ CONTROL_COMPANIONS: tuple[Metric, ...] = (
         kind=MetricKind.HISTOGRAM,
         unit="seconds",
         help="Time to save or load a checkpoint.",
-        source=Source.CHECKPOINT,
+        source=Source.CALLBACK,
         labels=(
             JOB,
             Label(name="tier", values=TIERS),
-            Label(name="op", values=("save", "load")),
-            Label(name="outcome", values=("success", "failed", "timeout")),
+            Label(name="op", values=CHECKPOINT_OPS),
+            Label(name="outcome", values=CHECKPOINT_OUTCOMES),
         ),
         gate=Gate(low=0.001, high=86400),
         bad=(Bad.HIGH, Bad.ABSENT),

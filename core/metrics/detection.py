@@ -21,6 +21,8 @@ ALERT_OUTCOMES = (
     "resolved",
     "storm",
 )
+VERDICTS = ("confirmed", "false_positive", "unknown")
+SURVIVED_AT = ("monitor", "recovery", "probe", "forest", "store", "fleet", "launcher", "history")
 RUN_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 
 _own = partial(Metric, metric_class=MetricClass.EVERSTEP, scope=Scope.CLUSTER, role=Role.OBSERVER)
@@ -110,7 +112,7 @@ DETECTION_METRICS: tuple[Metric, ...] = (
         kind=MetricKind.COUNTER,
         unit="verdicts",
         help="Verdicts by fault and what became of them.",
-        labels=(Label(name="fault"), Label(name="outcome", values=("confirmed", "false_positive", "unknown"))),
+        labels=(Label(name="fault"), Label(name="outcome", values=VERDICTS)),
         gate=Gate(low=0, high=1e3, per_second=True),
         bad=(Bad.HIGH,),
     ),
@@ -169,7 +171,7 @@ DETECTION_METRICS: tuple[Metric, ...] = (
         unit="errors",
         help="Failures that the service survived at a thread boundary or in its store, by place.",
         source=Source.CONTROLLER,
-        labels=(Label(name="where"),),
+        labels=(Label(name="where", values=SURVIVED_AT),),
         gate=Gate(low=0, high=1e3, per_second=True),
         bad=(Bad.HIGH,),
     ),

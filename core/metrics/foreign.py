@@ -1,7 +1,7 @@
 """Other exporters' series and what they become: one mapping for the recording rules and for ingest.
 
-Only mappings that rebuild our metric are here. Partial ones (last-code XID gauge, mean disk latency, violation counters
-whose unit changes by version) are left out on purpose: see `NOT_MAPPED`.
+Only mappings that rebuild our metric are rows. What loses information (last-code XID gauge, mean latency, violation
+counters whose unit changes by version) stands in `HINTS` and never becomes a series of ours by a rule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 class Foreign:
     """`(theirs [+ plus] [/ divided_by]) * factor` is `ours` with `labels` set and labels `renamed` (from, to).
 
-    `unverified` names are from general knowledge: check them against the installed exporter.
+    `unverified` names are from general knowledge: check them against the installed exporter. `partial` says what of our
+    metric the row cannot give; `off` that the exporter leaves the series out unless it is configured. Devices that
+    match `not_devices` as a whole are left out: loopback, and IP over InfiniBand, whose bytes the port counts itself.
     """
 
     theirs: str
@@ -24,6 +26,18 @@ class Foreign:
     labels: tuple[tuple[str, str], ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     unverified: bool = False
+    partial: str = ""
+    off: bool = False
+    not_devices: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A foreign series from which a metric of ours cannot be rebuilt, and why; `ours` is empty where there is none."""
+
+    theirs: str
+    ours: str
+    why: str
 
 
 DCGM_RENAMED: tuple[tuple[str, str], ...] = (
@@ -54,33 +68,44 @@ DCGM: tuple[Foreign, ...] = (
         ours="everstep_gpu_utilization_ratio",
         labels=(("engine", "tensor"),),
         unverified=True,
+        off=True,
     ),
     Foreign(theirs="DCGM_FI_DEV_SM_CLOCK", ours="everstep_gpu_sm_clock_hertz", factor=1000000.0),
     Foreign(
-        theirs="DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", ours="everstep_gpu_ecc_errors_total", labels=(("type", "corrected"),)
+        theirs="DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
+        ours="everstep_gpu_ecc_errors_total",
+        labels=(("type", "corrected"),),
+        off=True,
     ),
     Foreign(
-        theirs="DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", ours="everstep_gpu_ecc_errors_total", labels=(("type", "uncorrected"),)
+        theirs="DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+        ours="everstep_gpu_ecc_errors_total",
+        labels=(("type", "uncorrected"),),
+        off=True,
     ),
     Foreign(
         theirs="DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
         ours="everstep_gpu_nvlink_errors_total",
         labels=(("kind", "crc_flit"),),
+        off=True,
     ),
     Foreign(
         theirs="DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
         ours="everstep_gpu_nvlink_errors_total",
         labels=(("kind", "crc_data"),),
+        off=True,
     ),
     Foreign(
         theirs="DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
         ours="everstep_gpu_nvlink_errors_total",
         labels=(("kind", "replay"),),
+        off=True,
     ),
     Foreign(
         theirs="DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
         ours="everstep_gpu_nvlink_errors_total",
         labels=(("kind", "recovery"),),
+        off=True,
     ),
     Foreign(theirs="DCGM_FI_DEV_PCIE_REPLAY_COUNTER", ours="everstep_gpu_pcie_replays_total"),
     Foreign(
@@ -98,6 +123,7 @@ DCGM: tuple[Foreign, ...] = (
     ),
 )
 
+_NOT_DEVICES = "lo|ib[0-9].*"
 NODE_EXPORTER: tuple[Foreign, ...] = (
     Foreign(
         theirs="node_infiniband_port_data_transmitted_bytes_total",
@@ -114,6 +140,7 @@ NODE_EXPORTER: tuple[Foreign, ...] = (
         ours="everstep_net_bytes_total",
         labels=(("direction", "transmit"),),
         unverified=True,
+        not_devices=_NOT_DEVICES,
     ),
     Foreign(
         theirs="node_infiniband_port_data_received_bytes_total",
@@ -130,6 +157,7 @@ NODE_EXPORTER: tuple[Foreign, ...] = (
         ours="everstep_net_bytes_total",
         labels=(("direction", "receive"),),
         unverified=True,
+        not_devices=_NOT_DEVICES,
     ),
     Foreign(
         theirs="node_infiniband_link_downed_total",
@@ -249,19 +277,90 @@ NODE_EXPORTER: tuple[Foreign, ...] = (
     Foreign(theirs="node_timex_offset_seconds", ours="everstep_node_clock_offset_seconds", unverified=True),
 )
 
-SLURM: tuple[Foreign, ...] = (
-    Foreign(theirs="slurm_gpus_alloc", ours="everstep_cluster_gpus", labels=(("state", "allocated"),), unverified=True),
-    Foreign(theirs="slurm_gpus_idle", ours="everstep_cluster_gpus", labels=(("state", "idle"),), unverified=True),
+GPUD: tuple[Foreign, ...] = (
+    Foreign(theirs="accelerator_nvidia_power_current_usage_milli_watts", ours="everstep_gpu_power_watts", factor=0.001),
+    Foreign(
+        theirs="accelerator_nvidia_utilization_gpu_util_percent",
+        ours="everstep_gpu_utilization_ratio",
+        factor=0.01,
+        labels=(("engine", "sm"),),
+    ),
+    Foreign(theirs="accelerator_nvidia_xid_errors_total", ours="everstep_gpu_xid_errors_total"),
 )
 
-NOT_MAPPED: dict[str, str] = {
-    "DCGM_FI_DEV_XID_ERRORS": "a gauge of the last code: repeats and overwritten codes are lost; use it as a hint only",
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "millijoules; its rate / 1000 is a cross-check of the power",
-    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "not bytes; tells only zero from not zero",
-    "DCGM_FI_DEV_THERMAL_VIOLATION": "micro- or nanoseconds by version; calibrate before use",
-    "node_disk_read_time_seconds_total": "gives a mean latency, no tail",
-    "node_infiniband_port_transmit_wait_total": "ticks, not seconds; a congestion hint",
-    "slurm_job_duration_seconds": "run time, not queue wait",
-    "slurm_node_job": "a join series without rank or GPU",
-    "nccl_bus_bandwidth_gbs": "diagnostic; x 1e9 is bytes per second",
-}
+_STATES = "only allocated and idle GPUs: no fragmented, isolated or lost ones"
+SLURM: tuple[Foreign, ...] = (
+    Foreign(
+        theirs="slurm_gpus_alloc",
+        ours="everstep_cluster_gpus",
+        labels=(("state", "allocated"),),
+        unverified=True,
+        partial=_STATES,
+    ),
+    Foreign(
+        theirs="slurm_gpus_idle",
+        ours="everstep_cluster_gpus",
+        labels=(("state", "idle"),),
+        unverified=True,
+        partial=_STATES,
+    ),
+)
+
+FOREIGN: tuple[Foreign, ...] = (*DCGM, *NODE_EXPORTER, *GPUD, *SLURM)
+
+_VIOLATION = "micro- or nanoseconds by version; calibrate before use"
+HINTS: tuple[Hint, ...] = (
+    Hint(
+        theirs="DCGM_FI_DEV_XID_ERRORS",
+        ours="everstep_gpu_xid_errors_total",
+        why="a gauge of the last code: repeats and overwritten codes are lost; use it as a hint only",
+    ),
+    Hint(
+        theirs="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+        ours="",
+        why="millijoules; its rate / 1000 is a cross-check of the power",
+    ),
+    Hint(
+        theirs="DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        ours="everstep_gpu_nvlink_bytes_total",
+        why="not bytes; tells only zero from not zero",
+    ),
+    *(
+        Hint(theirs=f"DCGM_FI_DEV_{reason}_VIOLATION", ours="everstep_gpu_throttled_seconds_total", why=_VIOLATION)
+        for reason in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT", "LOW_UTIL", "RELIABILITY")
+    ),
+    Hint(
+        theirs="node_disk_read_time_seconds_total",
+        ours="everstep_storage_latency_seconds",
+        why="gives a mean latency, no tail",
+    ),
+    Hint(
+        theirs="node_disk_write_time_seconds_total",
+        ours="everstep_storage_latency_seconds",
+        why="gives a mean latency, no tail",
+    ),
+    Hint(
+        theirs="node_infiniband_port_transmit_wait_total",
+        ours="",
+        why="ticks, not seconds; a congestion hint",
+    ),
+    Hint(theirs="slurm_job_duration_seconds", ours="", why="run time, not queue wait"),
+    Hint(
+        theirs="slurm_node_job",
+        ours="everstep_train_rank_info",
+        why="a join series without rank or GPU",
+    ),
+    Hint(theirs="slurm_node_info", ours="everstep_train_run_info", why="without mesh and world size"),
+    Hint(theirs="slurm_job_info", ours="everstep_train_run_info", why="without mesh and world size"),
+    Hint(
+        theirs="slurm_node_unavailability_duration_seconds",
+        ours="",
+        why="an input to estimates of the repair time",
+    ),
+    Hint(theirs="nccl_bus_bandwidth_gbs", ours="", why="diagnostic; x 1e9 is bytes per second"),
+    Hint(
+        theirs="nccl_collective_exec_time_microseconds",
+        ours="everstep_train_phase_seconds_total",
+        why="x 1e-6 is part of the phase collective",
+    ),
+)

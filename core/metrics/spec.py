@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+RATE_SLACK_S = 0.2
+"""A device moves its counters in steps of its own, so a rise may belong to slightly more than the time between."""
+
 
 class MetricClass(StrEnum):
     HARDWARE = "hardware"
@@ -134,6 +137,15 @@ class Metric:
     optional: bool = False
     gate_by: str | None = None
     gate_factor: float = 1.0
+
+    def admits(self, judged: float, *, upper: float | None = None, now: float | None = None) -> bool:
+        """Whether a value (or rate, with `gate.per_second`) passes the gate and the bound of `gate_by`.
+
+        `upper` is the newest value of the bounding series; none, zero or NaN bounds nothing.
+        """
+        if upper is not None and upper > 0 and judged > upper * self.gate_factor:
+            return False
+        return self.gate.admits(judged, now=now)
 
     @property
     def label_names(self) -> tuple[str, ...]:

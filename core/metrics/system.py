@@ -19,6 +19,8 @@ PORT_ERROR_KINDS = (
     "out_of_sequence",
     "ack_timeout",
 )
+QUEUE_PRIORITIES = ("low", "normal", "high", "other")
+"""By the name of the job's quality of service; whatever a site calls otherwise is `other`."""
 GPU_STATES = ("allocated", "idle", "fragmented", "isolated", "lost")
 NET_LATENCY_BUCKETS = (2e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 2.5e-2, 0.1, 1.0)
 STORAGE_LATENCY_BUCKETS = (5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0, 5.0, 30.0)
@@ -141,7 +143,7 @@ SYSTEM_METRICS: tuple[Metric, ...] = (
         scope=Scope.CLUSTER,
         role=Role.AGGREGATE,
         source=Source.SCHEDULER,
-        labels=(Label(name="queue"), Label(name="priority")),
+        labels=(Label(name="queue"), Label(name="priority", values=QUEUE_PRIORITIES)),
         gate=Gate(low=0, high=2.6e6),
         bad=(Bad.HIGH,),
         buckets=QUEUE_WAIT_BUCKETS,

@@ -91,6 +91,13 @@ def test_no_alert_on_the_watchers_or_on_software_isolates_anything() -> None:
             )
 
 
+def test_presence_alone_pages_a_person_and_changes_nothing() -> None:
+    """A job that steps proves a missing series wrong, and no rule sees both in time: only the live path acts."""
+    assert {alert.all_labels()["action"] for alert in alerts() if alert.name in {"GpuMissing", "GpuDown"}} == {
+        "page_human"
+    }
+
+
 def test_every_fault_has_an_alert() -> None:
     assert {fault.id for fault in FAULTS} <= {alert.fault for alert in alerts()}
 

@@ -44,7 +44,10 @@ def test_no_word_at_all_prints_the_help_and_is_no_success(capsys: pytest.Capture
     assert "Commands:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [*([name] for name in NAMES), ["config", "show"], ["config", "check"]])
+@pytest.mark.parametrize(
+    "words",
+    [*([name] for name in NAMES), ["config", "show"], ["config", "check"], ["metrics", "list"], ["metrics", "check"]],
+)
 def test_every_command_has_help_with_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--help"]) == 0
     out = capsys.readouterr().out

@@ -76,3 +76,32 @@ def test_partitions_loops_and_loopback_are_left_out(proc: Path) -> None:
 
 def test_what_the_kernel_does_not_have_is_absent(tmp_path: Path) -> None:
     assert list(Host(tmp_path / "none", tmp_path).collect()) == []
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "nan", "9" * 5000, "\x00", "٣"])
+def test_rubbish_in_one_line_leaves_the_others_alone(proc: Path, tmp_path: Path, number: str) -> None:
+    (proc / "net" / "dev").write_text(NET + f" eth1: {number} 0 0 0 0 0 0 0 5 0\n eth2: 1\n:::\n")
+    (proc / "diskstats").write_text(DISKSTATS + f" 8 0 sda 1 0 {number} 0 0 0 8 0 0\n 8 0\n")
+    (proc / "meminfo").write_text(f"MemTotal: {number} kB\n")
+    (proc / "vmstat").write_bytes(b"\xff\xfe\x00")
+    (proc / "pressure" / "io").write_text(f"some avg10=0 total={number}\nfull total=1000000\n")
+    found = {
+        (one.metric, *(value for _, value in one.labels)): one.value for one in Host(proc, tmp_path, tmp_path).collect()
+    }
+    assert found[("everstep_net_bytes_total", "eth0", "", "receive")] == 1234
+    assert ("everstep_net_bytes_total", "eth1", "", "receive") not in found
+    assert found[("everstep_net_bytes_total", "eth1", "", "transmit")] == 5
+    assert ("everstep_storage_transferred_bytes_total", "sda", "read") not in found
+    assert found[("everstep_storage_transferred_bytes_total", "sda", "write")] == 8 * 512
+    assert ("everstep_host_memory_total_bytes",) not in found
+    assert found[("everstep_pressure_stalled_seconds_total", "io", "full")] == 1.0
+    assert ("everstep_pressure_stalled_seconds_total", "io", "some") not in found
+    assert found[("everstep_host_blocked_tasks",)] == 2
+
+
+def test_a_device_of_any_name(proc: Path, tmp_path: Path) -> None:
+    (proc / "net" / "dev").write_bytes(
+        NET.encode() + "  网络\u2028é: 7 0 0 0 0 0 0 0 8 0\n".encode() + b" e\xff: 1 0 0 0 0 0 0 0 2\n"
+    )
+    found = {dict(one.labels)["device"]: one.value for one in Network(proc, tmp_path).collect()}
+    assert found == {"eth0": 5678, "网络\u2028é": 8, "e\\xff": 2}

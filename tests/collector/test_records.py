@@ -154,3 +154,38 @@ def test_a_pipe_in_the_place_of_a_record_is_refused(tmp_path: Path, watcher: Rec
     (tmp_path / "demo").mkdir()
     os.mkfifo(tmp_path / "demo" / "rank-0.rec")
     assert watcher.poll() == []
+
+
+CHECKPOINT_AT = "everstep_checkpoint_last_success_timestamp_seconds"
+CHECKPOINT_DURATION = "everstep_checkpoint_duration_seconds"
+
+
+def test_checkpoints_are_told_for_the_tiers_in_use(tmp_path: Path, watcher: RecordWatcher) -> None:
+    writer = writer_at(tmp_path)
+    finish_step(writer, 1)
+    watcher.poll()
+    assert not named(list(watcher.collect()), CHECKPOINT_AT)
+    assert not named(list(watcher.collect()), CHECKPOINT_DURATION)
+    writer.set(SLOTS[CHECKPOINT_AT, ("disk",)], 1000.0)
+    for bound in ("5.0", "+Inf", "count"):
+        writer.set(SLOTS[CHECKPOINT_DURATION, ("disk", "save", "success", bound)], 1.0)
+    writer.set(SLOTS[CHECKPOINT_DURATION, ("disk", "save", "success", "sum")], 2.5)
+    finish_step(writer, 2)
+    watcher.poll()
+    samples = list(watcher.collect())
+    assert [(sample.labels, sample.value) for sample in named(samples, CHECKPOINT_AT)] == [
+        ((("train_job", "demo"), ("tier", "disk")), 1000.0)
+    ]
+    counts = {
+        (dict(sample.labels)["op"], dict(sample.labels)["outcome"]): sample.value
+        for sample in named(samples, CHECKPOINT_DURATION)
+        if sample.suffix == "_count"
+    }
+    assert len(counts) == 6, "all outcomes of the tier, so that the first failure is an increase"
+    assert counts.pop(("save", "success")) == 1.0
+    assert set(counts.values()) == {0.0}
+    bucket = next(
+        sample for sample in named(samples, CHECKPOINT_DURATION) if sample.suffix == "_bucket" and sample.value == 1.0
+    )
+    labels = (("tier", "disk"), ("op", "save"), ("outcome", "success"), ("le", "5.0"))
+    assert bucket.labels == (("train_job", "demo"), *labels)

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from everstep.alertrules.build import GENERATED
 from everstep.core.settings import load
+from everstep.service.discovery import target_groups
 from everstep.trainer.config import load as load_run
 
 COMPOSE = Path(__file__).parents[2] / "compose"
@@ -105,6 +107,40 @@ def test_configurations_are_accepted_and_agree_with_the_services() -> None:
     run = load_run(COMPOSE / "everstep/run.yml")
     assert run.job == service.jobs[0].name
     assert run.checkpoint_dir == agent.jobs[0].checkpoint_dir
+
+
+def test_the_service_knows_its_neighbours() -> None:
+    service = load(COMPOSE / "everstep/service.yml").service
+    assert service.alertmanager_url == "http://alertmanager:9093"
+    assert service.prometheus_url == "http://prometheus:9090"
+    assert f"{service.public_url.removeprefix('http://')}:{service.listen.port}" in SERVICES["service"]["ports"]
+
+
+def test_alertmanager_may_write_to_the_service() -> None:
+    service = load(COMPOSE / "everstep/service.yml").service
+    config = yaml.safe_load((GENERATED / "alertmanager.yml").read_text())
+    (hook,) = next(one["webhook_configs"] for one in config["receivers"] if one["name"] == "everstep")
+    assert hook["url"] == f"http://service:{service.listen.port}/api/v1/alerts"
+    token = Path(hook["http_config"]["authorization"]["credentials_file"])
+    assert token == service.listen.token_file
+    assert token.name in SERVICES["alertmanager"]["secrets"]
+    mounts = dict(mount.split(":")[:2] for mount in SERVICES["alertmanager"]["volumes"])
+    assert (COMPOSE / "../alertrules/generated/alertmanager.yml").resolve() == GENERATED / "alertmanager.yml"
+    assert mounts["../alertrules/generated/alertmanager.yml"] == "/etc/alertmanager/alertmanager.yml"
+
+
+def test_prometheus_pages_through_alertmanager() -> None:
+    alerting = yaml.safe_load((COMPOSE / "prometheus/prometheus.yml").read_text())["alerting"]
+    assert alerting["alertmanagers"] == [{"static_configs": [{"targets": ["alertmanager:9093"]}]}]
+
+
+def test_the_services_own_discovery_says_the_same_as_the_files() -> None:
+    service = load(COMPOSE / "everstep/service.yml").service
+    found = {
+        group["targets"][0]: group["labels"] for group in target_groups(service.topology(), cluster=service.cluster)
+    }
+    assert found == _labels()
+    assert service.cluster == load(COMPOSE / "everstep/agent.yml").agent.cluster
 
 
 def test_discovery_says_the_same_as_agents_and_topology() -> None:

@@ -24,7 +24,11 @@ SUFFIX_OF_UNIT = {
     "ratio": "ratio",
     "lanes": "lanes",
 }
-COUNTS_BY_PARTICIPLE = {"everstep_detector_samples_rejected_total", "everstep_detector_suppressed_total"}
+COUNTS_BY_PARTICIPLE = {
+    "everstep_agent_samples_rejected_total",
+    "everstep_detector_samples_rejected_total",
+    "everstep_detector_suppressed_total",
+}
 NOT_BASE_UNITS = ("milli", "micro", "nano", "percent", "mib", "mb_", "gb_", "ms_", "us_", "mhz", "minutes", "hours")
 COMPANIONS_OF_THE_REFERENCE = [
     "gpu_up",

@@ -91,6 +91,7 @@ def test_once_prints_one_exposition(node: AgentNode) -> None:
     once = run_agent(node.config, "--once")
     assert once.returncode == 0
     assert "# TYPE everstep_host_memory_available_bytes gauge" in once.stdout
+    assert once.stdout.endswith("# EOF\n")
 
 
 @pytest.mark.parametrize(

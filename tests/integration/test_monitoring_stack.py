@@ -5,12 +5,10 @@ The data are one series for every row of the metric table and every closed label
 
 import itertools
 import json
-import shutil
-import socket
-import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,13 +19,15 @@ import yaml
 
 from everstep.alertrules.build import GENERATED, RULE_FILES
 from everstep.core.metrics import METRICS, Metric, MetricKind
-from everstep.core.remote_write import HEADERS, Series, encode_series, series
+from everstep.core.remote_write import Series, series
 from everstep.dashboards.build import JSON
+
+sys.path.insert(0, str(Path(__file__).parent))  # --import-mode=importlib leaves it out
+from monitoring import alertmanager as running_alertmanager
+from monitoring import found, get, prometheus, remote_write, until
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
-START_TIMEOUT_S = 20.0
 STEP_S, STEPS = 15, 40
 OPEN_LABELS = {
     "train_job": ("demo",),
@@ -41,68 +41,6 @@ PANELS = [
     for panel in json.loads(path.read_text())["panels"]
     for target in panel["targets"]
 ]
-
-
-def _port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def _get(url: str, **query: str) -> Any:
-    answer = httpx.get(url, params=query, timeout=5)
-    answer.raise_for_status()
-    return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
-
-
-def _until(what: str, ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            if ready():
-                return
-        except httpx.HTTPError:
-            pass
-        assert time.monotonic() < deadline, f"{what} not within {START_TIMEOUT_S:.0f} s"
-        time.sleep(0.05)
-
-
-def _start(binary: str, package: str, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-    path = shutil.which(binary)
-    if path is None:
-        pytest.skip(f"MONITORING STACK NOT TESTED: {binary} is missing; apt-get install {package}")
-    with log.open("wb") as output:
-        return subprocess.Popen([path, *arguments], stdout=output, stderr=subprocess.STDOUT)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(timeout=10)
-
-
-def _prometheus(config: Path, folder: Path) -> tuple[str, subprocess.Popen[bytes]]:
-    url = f"127.0.0.1:{_port()}"
-    process = _start(
-        "prometheus",
-        "prometheus",
-        [
-            f"--config.file={config}",
-            f"--storage.tsdb.path={folder / 'tsdb'}",
-            f"--web.listen-address={url}",
-            "--web.enable-remote-write-receiver",
-        ],
-        folder / "prometheus.log",
-    )
-    try:
-        _until("prometheus", lambda: bool(_get(f"http://{url}/-/ready")))
-    except BaseException:
-        _stop(process)
-        raise
-    return f"http://{url}", process
 
 
 def _label_sets(metric: Metric) -> Iterator[dict[str, str]]:
@@ -151,20 +89,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     config = folder / "prometheus.yml"
     settings = {"global": {"evaluation_interval": "1s", "scrape_interval": "1s"}, "rule_files": rules}
     config.write_text(yaml.safe_dump(settings))
-    url, process = _prometheus(config, folder)
-    try:
-        body = encode_series(_demo_series(time.time()))
-        answer = httpx.post(f"{url}/api/v1/write", content=body, headers=HEADERS, timeout=20)
-        assert answer.status_code == 204, answer.text
-        _until("goodput record", lambda: _found(url, "train_job:everstep_goodput:ratio3d"))
-        _until("a firing alert", lambda: _found(url, 'ALERTS{alertname="GpuRowRemapFailure",alertstate="firing"}'))
+    with prometheus(config, folder) as url:
+        remote_write(url, _demo_series(time.time()))
+        until("goodput record", lambda: found(url, "train_job:everstep_goodput:ratio3d"))
+        until("a firing alert", lambda: found(url, 'ALERTS{alertname="GpuRowRemapFailure",alertstate="firing"}'))
         yield url
-    finally:
-        _stop(process)
-
-
-def _found(url: str, expr: str) -> bool:
-    return bool(_get(f"{url}/api/v1/query", query=expr)["data"]["result"])
 
 
 def _concrete(expr: str) -> str:
@@ -175,24 +104,15 @@ def _concrete(expr: str) -> str:
 
 @pytest.mark.parametrize(("board", "title", "expr"), PANELS, ids=[f"{board}-{title}" for board, title, _ in PANELS])
 def test_panel_finds_data(board: str, title: str, expr: str, filled: str) -> None:
-    result = _get(f"{filled}/api/v1/query", query=_concrete(expr))["data"]["result"]
+    result = get(f"{filled}/api/v1/query", query=_concrete(expr))["data"]["result"]
     assert result, "the query returns nothing"
     assert any(entry["value"][1] not in {"NaN", "+Inf", "-Inf"} for entry in result)
 
 
 def test_no_rule_fails_on_real_data(filled: str) -> None:
-    groups = _get(f"{filled}/api/v1/rules")["data"]["groups"]
+    groups = get(f"{filled}/api/v1/rules")["data"]["groups"]
     broken = {rule["name"]: rule["lastError"] for group in groups for rule in group["rules"] if rule.get("lastError")}
     assert not broken
-
-
-def test_the_compose_configuration_starts(tmp_path: Path) -> None:
-    url, process = _prometheus(ROOT / "compose/prometheus/prometheus.yml", tmp_path)
-    try:
-        groups = {group["name"] for group in _get(f"{url}/api/v1/rules")["data"]["groups"]}
-        assert {"everstep-hardware", "everstep-xid", "everstep-goodput", "everstep-recording-peers"} <= groups
-    finally:
-        _stop(process)
 
 
 class _Hook(HTTPServer):
@@ -238,23 +158,8 @@ def alertmanager(hook: _Hook, tmp_path: Path) -> Iterator[str]:
     text = text.replace("/run/secrets/everstep_token", str(token))
     config = tmp_path / "alertmanager.yml"
     config.write_text(text)
-    url = f"127.0.0.1:{_port()}"
-    process = _start(
-        "prometheus-alertmanager",
-        "prometheus-alertmanager",
-        [
-            f"--config.file={config}",
-            f"--storage.path={tmp_path / 'alertmanager'}",
-            f"--web.listen-address={url}",
-            "--cluster.listen-address=",
-        ],
-        tmp_path / "alertmanager.log",
-    )
-    try:
-        _until("alertmanager", lambda: bool(_get(f"http://{url}/-/ready")))
-        yield f"http://{url}"
-    finally:
-        _stop(process)
+    with running_alertmanager(config, tmp_path) as url:
+        yield url
 
 
 def test_one_cause_reaches_the_service_once(alertmanager: str, hook: _Hook) -> None:
@@ -268,7 +173,7 @@ def test_one_cause_reaches_the_service_once(alertmanager: str, hook: _Hook) -> N
     ]
     answer = httpx.post(f"{alertmanager}/api/v2/alerts", json=[{"labels": labels} for labels in alerts], timeout=5)
     assert answer.status_code == 200, answer.text
-    _until("the webhook", lambda: len(hook.alerts) >= 2)
+    until("the webhook", lambda: len(hook.alerts) >= 2)
     arrived = {(alert["labels"]["alertname"], alert["labels"]["node"]) for alert in hook.alerts}
     assert arrived == {("NodeDown", "n1"), ("GpuMissing", "n2")}
     assert hook.authorization == {"Bearer demo-token"}

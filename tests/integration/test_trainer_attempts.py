@@ -226,6 +226,11 @@ def test_an_uninterrupted_run_learns_and_reports(reference: Job) -> None:
     assert record.value("everstep_checkpoint_last_step", "disk") == STEPS
     assert record.value("everstep_checkpoint_last_step", "memory") == STEPS - 1
     assert record.value("everstep_train_phase_seconds_total", "forward") > 0
+    durations = "everstep_checkpoint_duration_seconds"
+    assert record.value(durations, "disk", "save", "success", "count") == STEPS / 5
+    assert record.value(durations, "memory", "save", "success", "count") == STEPS
+    assert record.value(durations, "disk", "save", "success", "sum") > 0
+    assert record.value("everstep_checkpoint_last_success_timestamp_seconds", "disk") > record.steps[0].end
     kept = sorted(folder.name for folder in reference.disk.glob("step-*"))
     assert kept == ["step-30-attempt-1", "step-35-attempt-1", "step-40-attempt-1"]
     assert all(manifest.verify(reference.disk / name).world_size == 2 for name in kept)
@@ -275,6 +280,11 @@ def test_a_damaged_newest_disk_checkpoint_falls_back_to_the_one_before(job: Job,
     assert (skipped["tier"], skipped["step"]) == ("disk", newest_step)
     assert "__1_0.distcp is damaged" in skipped["reason"]
     assert f"passed over step {skipped['step']} on disk" in job.log(0)
+    loads = {
+        outcome: job.record(0).value("everstep_checkpoint_duration_seconds", "disk", "load", outcome, "count")
+        for outcome in ("success", "failed", "timeout")
+    }
+    assert loads == {"success": 1, "failed": 1, "timeout": 0}
     _assert_equal(job, reference)
 
 

@@ -69,3 +69,8 @@ def test_silence_of_infrastructure_is_telemetry_and_of_training_is_not() -> None
     assert fact("baseline", EntityKind.GPU, Direction.HIGH) is Fact.SYMPTOM
     assert fact("baseline", EntityKind.RANK, Direction.STOP) is Fact.SYMPTOM
     assert fact("baseline", EntityKind.UNKNOWN, Direction.STOP) is Fact.SYMPTOM
+
+
+def test_a_silent_gpu_is_lost_and_a_code_speaks_of_its_policy() -> None:
+    assert fact("gpus", EntityKind.GPU, Direction.LOW, present=7, expected=8) is Fact.GPU_LOST
+    assert fact("gpus", EntityKind.GPU, xid=79) is Fact.SYMPTOM

@@ -289,3 +289,43 @@ def test_an_alert_names_its_fault_and_explains_the_stall_behind_it() -> None:
     first = rank_causes(evidence, TOPOLOGY, now=20.0)[0]
     assert (first.fault, first.entity.name) == ("F01", "node-1")
     assert first.chain[0].rule == "alert GpuMissing"
+
+
+def gpu(name: str = "node-1/0", *, at: float = 10.0, **evidence: Any) -> Anomaly:
+    xid = "xid" in evidence
+    return Anomaly(
+        entity=Entity(kind=EntityKind.GPU, name=name),
+        metric="everstep_gpu_xid_errors_total" if xid else "everstep_gpu_up",
+        onset_earliest=at - 1.0,
+        onset_latest=at,
+        score=2.0,
+        direction=Direction.HIGH if xid else Direction.LOW,
+        detector="gpus",
+        observed=1.0,
+        expected=0.0,
+        evidence={"node": name.partition("/")[0], **evidence},
+    )
+
+
+@pytest.mark.parametrize(
+    ("xid", "fault"), [(79, "F01"), (119, "F02"), (94, "F03"), (48, "F04"), (95, "F04"), (64, "F06"), (74, "F07")]
+)
+def test_an_error_code_alone_leads_to_the_fault_of_its_policy(xid: int, fault: str) -> None:
+    assert first(gpu(xid=xid)) == ("gpu node-1/0", fault)
+
+
+def test_a_lost_gpu_explains_the_death_of_the_rank_above_it_and_its_victims() -> None:
+    causes = rank(gpu(xid=79), gpu(present=7, expected=8), killed(1), lost(0), lost(2))
+    assert (str(causes[0].entity), causes[0].fault) == ("gpu node-1/0", "F01")
+    assert [cause.standing for cause in causes[1:]] == [Standing.RIVAL] * len(causes[1:])
+    assert causes[0].chain[0].observed == "XID 79, 1 more"
+
+
+def test_a_silent_gpu_in_a_stalled_job_is_lost() -> None:
+    silent_gpu = gpu(present=7, expected=8)
+    assert first(silent_gpu, stalled({"0": 9, "1": 8, "2": 9})) == ("gpu node-1/0", "F01")
+
+
+def test_a_silent_gpu_beside_later_steps_is_a_fault_of_monitoring() -> None:
+    found = first(gpu(present=7, expected=8), last_step_at=15.0)
+    assert found[1] == "F31"

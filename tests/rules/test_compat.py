@@ -9,10 +9,9 @@ import pytest
 
 from everstep.alertrules.build import GENERATED
 from everstep.core.metrics import METRIC_BY_NAME
-from everstep.core.metrics.foreign import DCGM, NODE_EXPORTER, NOT_MAPPED, SLURM, Foreign
+from everstep.core.metrics.foreign import DCGM, FOREIGN, GPUD, HINTS, NODE_EXPORTER, SLURM, Foreign
 
 DCGM_SPELLINGS = ({"UUID": "u0", "Hostname": "n1"}, {"uuid": "u0", "hostname": "n1"}, {"gpu_uuid": "u0", "node": "n1"})
-ROWS = (*DCGM, *NODE_EXPORTER, *SLURM)
 
 
 def _labels(labels: dict[str, str]) -> str:
@@ -75,9 +74,9 @@ def test_a_gpu_that_two_pods_report_is_one(promtool: str, tmp_path: Path) -> Non
     _run(promtool, tmp_path, [test])
 
 
-def test_node_exporter_and_slurm(promtool: str, tmp_path: Path) -> None:
+def test_node_exporter_gpud_and_slurm(promtool: str, tmp_path: Path) -> None:
     tests = []
-    for row in (*NODE_EXPORTER, *SLURM):
+    for row in (*NODE_EXPORTER, *GPUD, *SLURM):
         metric = METRIC_BY_NAME[row.ours]
         own = {name: "x" for name in metric.label_names if name not in dict(row.labels)}
         back = {ours: theirs for theirs, ours in row.renamed}
@@ -87,10 +86,50 @@ def test_node_exporter_and_slurm(promtool: str, tmp_path: Path) -> None:
     _run(promtool, tmp_path, tests)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.theirs}-{row.ours}")
+def test_a_gpu_that_two_exporters_report_is_one(promtool: str, tmp_path: Path) -> None:
+    dcgm = 'DCGM_FI_DEV_POWER_USAGE{cluster="c1",Hostname="n1",UUID="u0",gpu="0"}'
+    gpud = [f'accelerator_nvidia_power_current_usage_milli_watts{{cluster="c1",node="n1",uuid="u{n}"}}' for n in (0, 1)]
+    test = {
+        "interval": "15s",
+        "input_series": [
+            {"series": dcgm, "values": "400x10"},
+            *({"series": series, "values": "390000x10"} for series in gpud),
+        ],
+        "promql_expr_test": [
+            {
+                "expr": "everstep_gpu_power_watts",
+                "eval_time": "1m",
+                "exp_samples": [
+                    {"labels": 'everstep_gpu_power_watts{cluster="c1",gpu="0",node="n1",uuid="u0"}', "value": 400},
+                    {"labels": 'everstep_gpu_power_watts{cluster="c1",node="n1",uuid="u1"}', "value": 390},
+                ],
+            }
+        ],
+    }
+    _run(promtool, tmp_path, [test])
+
+
+def test_loopback_and_ip_over_infiniband_are_left_out(promtool: str, tmp_path: Path) -> None:
+    theirs = [f'node_network_receive_bytes_total{{node="n1",device="{device}"}}' for device in ("lo", "ib0", "ens1")]
+    ours = 'everstep_net_bytes_total{device="ens1",direction="receive",node="n1"}'
+    test = {
+        "interval": "15s",
+        "input_series": [{"series": series, "values": "40x10"} for series in theirs],
+        "promql_expr_test": [
+            {
+                "expr": "everstep_net_bytes_total",
+                "eval_time": "1m",
+                "exp_samples": [{"labels": ours, "value": 40}],
+            }
+        ],
+    }
+    _run(promtool, tmp_path, [test])
+
+
+@pytest.mark.parametrize("row", FOREIGN, ids=lambda row: f"{row.theirs}-{row.ours}")
 def test_row_points_into_the_table(row: Foreign) -> None:
     metric = METRIC_BY_NAME[row.ours]
     for name, value in row.labels:
         label = next(label for label in metric.labels if label.name == name)
         assert value in label.values
-    assert row.theirs not in NOT_MAPPED
+    assert row.theirs not in {hint.theirs for hint in HINTS}

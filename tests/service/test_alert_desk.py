@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everstep.core.clock import ManualClock
-from everstep.core.events import Direction, EntityKind, Incident, IncidentState
+from everstep.core.events import Direction, Entity, EntityKind, Incident, IncidentState, RootCause
 from everstep.service.alert_desk import ECHO_S, NO_JOB, STORM_PER_MINUTE, AlertDesk, Received
 from everstep.service.notices import Notice
 
@@ -151,3 +151,28 @@ def test_a_rank_is_named_after_its_job(world: World, desk: AlertDesk) -> None:
     (anomaly,) = world.anomalies
     assert anomaly.entity.name == "demo/2"
     assert anomaly.direction in set(Direction)
+
+
+def test_alerts_of_a_node_that_a_recovery_has_left_are_its_echo(world: World, desk: AlertDesk) -> None:
+    """The live path has isolated node-1 for its lost GPU; the rules find the same GPU silent a moment later."""
+    world.launch(2, ("node-0", "node-3", "node-2"))
+    gpu = Entity(kind=EntityKind.GPU, name="node-1/0")
+    now = world.clock.now()
+    world.store.save(
+        Incident(
+            id="demo-1-a",
+            job="demo",
+            attempt=1,
+            opened=now,
+            onset=now,
+            state=IncidentState.RESOLVED,
+            closed=now,
+            causes=(RootCause(entity=gpu, fault="F01", confidence=0.9),),
+        )
+    )
+    silent = {"alertname": "GpuDown", "action": "page_human", "gpu": "0"}
+    assert desk.take(notice(world.clock, node="node-1", **silent)) is Received.ECHO
+    assert desk.take(notice(world.clock, node="node-9", **silent)) is Received.TOLD
+    assert desk.take(notice(world.clock, node="node-1", fault="F06", alertname="GpuRowRemapFailure")) is Received.TOLD
+    world.clock.advance(ECHO_S + 1)
+    assert desk.take(notice(world.clock, node="node-1", **silent)) is Received.TOLD

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from everstep.core.remote_write import HEADERS, encode_series, series
+from everstep.core.settings import NodeEntry
 from everstep.service.access import Access
 from everstep.service.alert_desk import AlertDesk
 from everstep.service.alert_door import MAX_BYTES
@@ -180,6 +181,14 @@ def test_incidents_anomalies_actions_and_report(world: World, web: Web) -> None:
     assert "demo/1" in page.text
     assert web.get("/api/v1/actions").json() == {"actions": []}
     assert web.get("/api/v1/actions/audit").json() == {"audit": []}
+
+
+def test_prometheus_discovers_the_agents_without_a_token(world: World) -> None:
+    nodes = [NodeEntry(name="node-0", agent_url="http://10.0.0.1:9810"), NodeEntry(name="node-1")]
+    world.settings = world.settings.model_copy(update={"nodes": nodes})
+    answer = client(world, token="secret").get("/sd")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == [{"targets": ["10.0.0.1:9810"], "labels": {"node": "node-0", "rack": "rack-0"}}]
 
 
 def test_unknown_things_are_404_with_a_mend(web: Web) -> None:

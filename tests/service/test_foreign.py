@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everstep.core.metrics import METRIC_BY_NAME
-from everstep.core.metrics.foreign import DCGM, NODE_EXPORTER, SLURM, Foreign
+from everstep.core.metrics.foreign import FOREIGN, Foreign
 from everstep.core.remote_write import STALE_NAN, Series, decompress, encode_series, series
 from everstep.service.foreign import FROZEN_SAMPLES, SOURCE_SILENT_S
 from everstep.service.window_store import WindowStore
@@ -36,7 +36,7 @@ def newest(store: WindowStore, name: str, **labels: str) -> list[float]:
     return [value for _, value in store.latest(name, **labels).values()]
 
 
-@pytest.mark.parametrize("row", [*DCGM, *NODE_EXPORTER, *SLURM], ids=lambda row: f"{row.theirs}-{row.ours}")
+@pytest.mark.parametrize("row", FOREIGN, ids=lambda row: f"{row.theirs}-{row.ours}")
 def test_every_row_of_the_table_arrives_under_our_name_unit_and_labels(store: WindowStore, row: Foreign) -> None:
     metric = METRIC_BY_NAME[row.ours]
     back = {ours: theirs for theirs, ours in row.renamed}
@@ -47,6 +47,7 @@ def test_every_row_of_the_table_arrives_under_our_name_unit_and_labels(store: Wi
     value = 65536.0 if row.theirs.startswith("node_memory_MemTotal") or row.plus else value
     value = 1e9 if row.theirs.endswith(("MemTotal_bytes", "rate_bytes_per_second")) else value
     value = 1.0 if "ROW_REMAP_FAILURE" in row.theirs else value
+    value = 400_000.0 if "milli_watts" in row.theirs else 1.0 if "percent" in row.theirs else value
     value = 1500.0 if "SM_CLOCK" in row.theirs else value
     batch = [series(row.theirs, theirs, [(NOW, value)])]
     expected = value * row.factor
@@ -113,6 +114,16 @@ def test_the_last_xid_counts_when_it_changes_and_never_by_its_level(store: Windo
     assert values.tolist() == [0.0, 1.0, 2.0]
 
 
+def test_a_counter_of_codes_silences_the_hint(store: WindowStore) -> None:
+    for second, code in enumerate((0, 79, 0)):
+        push(store, dcgm("XID_ERRORS", float(code), NOW + second), at=NOW + second)
+    gpud = {"cluster": "c1", "node": "n1", "uuid": "GPU-0", "xid": "79", "gpud_component": "xid"}
+    push(store, series("accelerator_nvidia_xid_errors_total", gpud, [(NOW + 3, 4.0)]), at=NOW + 3)
+    push(store, dcgm("XID_ERRORS", 79.0, NOW + 4), at=NOW + 4)
+    assert store.rejected() == {("everstep_gpu_xid_errors_total", "duplicate"): 1}
+    assert 4.0 in newest(store, "everstep_gpu_xid_errors_total", xid="79")
+
+
 def test_frozen_temperature_and_power_under_load_are_not_believed(store: WindowStore) -> None:
     def second(number: int, watts: float) -> int:
         at = NOW + number
@@ -148,9 +159,10 @@ def test_their_samples_do_not_speak_for_our_agent(store: WindowStore) -> None:
 
 def test_what_is_not_in_the_table_takes_no_room(store: WindowStore) -> None:
     push(store, *(series("node_cpu_seconds_total", {"cpu": str(one)}, [(NOW, 1.0)]) for one in range(5)))
-    push(store, series("node_network_receive_bytes_total", {"device": "lo", "instance": "n1"}, [(NOW, 1.0)]))
+    for device in ("lo", "ib0", "ib1.8001"):
+        push(store, series("node_network_receive_bytes_total", {"device": device, "instance": "n1"}, [(NOW, 1.0)]))
     assert store.num_series == 0
-    assert store.rejected() == {("unlisted", "unknown"): 6}
+    assert store.rejected() == {("unlisted", "unknown"): 8}
 
 
 def test_mapped_series_count_against_the_limit() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from everstep.core.engine import WorkerState, WorkerStatus
 from everstep.core.events import Incident, IncidentState
+from everstep.core.remote_write import decompress, encode_series, series
 from everstep.service.goodput import TimeClass
 
 World = Any
@@ -340,3 +341,61 @@ def test_detection_and_recovery_times_are_counted(world: World) -> None:
     sample = world.metrics.registry.get_sample_value
     labels = {"fault": "UNKNOWN", "class": "training"}
     assert sample("everstep_fault_detection_delay_seconds_count", labels) == 1
+
+
+def push_gpus(world: World, node: str, *, up: float = 1.0, xid_79: float = 0.0) -> None:
+    """One GPU of a node as its agent reports it."""
+    world.clock.advance(0.01)
+    now = world.clock.now()
+    gpu = {"cluster": "default", "node": node, "gpu": "0", "uuid": f"GPU-{node}"}
+    body = encode_series(
+        [
+            series("everstep_gpus_expected", {"cluster": "default", "node": node}, [(now, 1.0)]),
+            series("everstep_gpu_up", gpu, [(now, up)]),
+            series("everstep_gpu_xid_errors_total", {**gpu, "xid": "79"}, [(now, xid_79)]),
+        ]
+    )
+    world.windows.apply(decompress(body, max_bytes=10**6), arrived=now)
+
+
+def run_with_gpus(world: World, seconds: int, **last: float) -> None:
+    for _ in range(seconds):
+        world.run(1)
+        for node in ("node-0", "node-1", "node-2"):
+            push_gpus(world, node, **(last if node == "node-1" else {}))
+
+
+def test_an_error_code_of_a_lost_gpu_is_found_while_the_job_still_steps(world: World) -> None:
+    world.launch()
+    run_with_gpus(world, 5)
+    run_with_gpus(world, 1, xid_79=1.0)
+    world.run(1)
+    incident = only(world)
+    assert names(incident, "gpus") == {"node-1/0"}
+    assert incident.anomalies[0].evidence == {"node": "node-1", "xid": 79}
+
+
+def test_a_silent_gpu_beside_a_job_that_steps_opens_nothing(world: World) -> None:
+    world.launch()
+    run_with_gpus(world, 5)
+    run_with_gpus(world, 10, up=0.0)
+    assert world.store.incidents() == ()
+    assert world.anomalies == []
+
+
+def test_a_silent_gpu_is_named_when_the_job_stands(world: World) -> None:
+    world.launch()
+    run_with_gpus(world, 10)
+    world.stepping = False
+    run_with_gpus(world, 5, up=0.0)
+    incident = only(world)
+    assert names(incident, "gpus") == {"node-1/0"}
+
+
+def test_a_count_from_before_the_attempt_is_not_held_against_it(world: World) -> None:
+    world.launch()
+    run_with_gpus(world, 3)
+    run_with_gpus(world, 1, xid_79=1.0)
+    world.launch(2, at_step=world.step)
+    run_with_gpus(world, 5, xid_79=1.0)
+    assert all(incident.attempt == 1 for incident in world.store.incidents())

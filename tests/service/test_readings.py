@@ -20,7 +20,10 @@ World = Any
 def registry(world: World) -> CollectorRegistry:
     fleet = Fleet(world.engine, world.monitor._workers, world.clock, on_failure=lambda: None)
     metrics = SelfMetrics()
-    metrics.watch(Readings(world.settings, world.windows, world.monitor, world.goodput, fleet, world.clock).collect)
+    readings = Readings(
+        world.settings, world.windows, world.monitor, world.goodput, fleet, world.clock, world.store.incidents
+    )
+    metrics.watch(readings.collect)
     return metrics.registry
 
 
@@ -42,6 +45,39 @@ def test_bands_appear_when_they_are_learned(world: World) -> None:
     score = found.get_sample_value("everstep_anomaly_score", {**compute, "node": ""})
     assert score is not None
     assert score < 1
+
+
+def test_the_loss_has_a_band_of_its_own_past(world: World) -> None:
+    found = registry(world)
+    loss = {"metric": "everstep_train_loss", "train_job": "demo", "node": ""}
+    assert found.get_sample_value("everstep_baseline_upper", loss) is None
+    world.launch()
+    world.run(12)
+    lower = found.get_sample_value("everstep_baseline_lower", loss)
+    upper = found.get_sample_value("everstep_baseline_upper", loss)
+    score = found.get_sample_value("everstep_anomaly_score", loss)
+    assert lower is not None
+    assert upper is not None
+    assert score is not None
+    assert lower < 3.0 - 0.001 * world.step < upper
+    assert score < 1.0
+
+
+def test_causes_are_shown_while_the_incident_is_fresh(world: World) -> None:
+    world.launch()
+    world.run(10)
+    world.agents[1].state, world.agents[1].exit_code, world.agents[1].reason = "killed", -9, "signal"
+    world.push(1)
+    world.monitor.tick()
+    world.monitor.tick()
+    found = [sample for family in registry(world).collect() for sample in family.samples]
+    scores = {sample.labels["id"]: sample for sample in found if sample.name == "everstep_rca_node_score"}
+    assert scores["job/demo"].value == 0.5
+    assert scores["job/demo"].labels["title"].startswith("job demo: UNKNOWN")
+    edges = [sample.labels for sample in found if sample.name == "everstep_rca_edge_weight"]
+    assert [(edge["source"], edge["target"]) for edge in edges] == [("job/demo", "rank/demo/1")]
+    world.clock.advance(3600.0)
+    assert registry(world).get_sample_value("everstep_rca_node_score", scores["job/demo"].labels) is None
 
 
 def test_a_stall_scores_one(world: World) -> None:

@@ -62,3 +62,23 @@ def test_families_come_from_the_metric_table() -> None:
     ]
     gauge = gauge_family("everstep_agent_up", {("node-0",): 1.0})
     assert gauge.samples[0].labels == {"node": "node-0"}
+
+
+def test_what_alerts_and_panels_wait_for_begins_at_zero() -> None:
+    value = SelfMetrics().registry.get_sample_value
+    assert value("everstep_service_errors_total", {"where": "store"}) == 0.0
+    assert value("everstep_detector_suppressed_total", {"reason": "storm"}) == 0.0
+    assert value("everstep_alerts_total", {"outcome": "echo"}) == 0.0
+    escalated = {"action": "isolate_node", "outcome": "escalated"}
+    assert value("everstep_recovery_duration_seconds_count", escalated) == 0.0
+
+
+def test_every_place_that_counts_an_error_is_in_the_table() -> None:
+    import re
+    from pathlib import Path
+
+    from everstep import service
+    from everstep.core.metrics.detection import SURVIVED_AT
+
+    source = "".join(path.read_text() for path in Path(str(service.__file__)).parent.glob("*.py"))
+    assert set(re.findall(r"\berror\(\"([a-z_]+)\"\)", source)) == set(SURVIVED_AT)

@@ -71,6 +71,16 @@ def test_counter_gate_judges_the_rate_and_forgives_a_reset(store: WindowStore) -
     assert store.rejected() == {("everstep_train_skipped_steps_total", "range"): 1}
 
 
+def test_a_device_may_be_late_with_its_counter(store: WindowStore) -> None:
+    def throttled(at: float, value: float) -> Series:
+        labels = {"node": "node-0", "gpu": "0", "uuid": "u0", "reason": "power"}
+        return series("everstep_gpu_throttled_seconds_total", labels, [(at, value)])
+
+    push(store, throttled(NOW - 3, 10.0))
+    assert push(store, throttled(NOW - 2, 11.2)) == 1
+    assert push(store, throttled(NOW - 1, 14.0)) == 0
+
+
 def test_a_bound_of_the_same_entity_is_respected(store: WindowStore) -> None:
     def watts(name: str, gpu: str, at: float, value: float) -> Series:
         return series(name, {"node": "node-0", "gpu": gpu, "uuid": f"u{gpu}"}, [(at, value)])

@@ -137,6 +137,60 @@ def test_checkpoints_skips_and_collectives(callback: EverstepCallback, record: P
     assert found.value("everstep_train_collective_sequence") == 31
 
 
+def test_extras_are_told_only_where_they_are_offered(callback: EverstepCallback, record: Path) -> None:
+    assert math.isnan(_read(record).value("everstep_train_loss_scale"))
+    callback.on_extras(loss_scale=1024.0, update_norm=0.5)
+    _step(callback, 1)
+    callback.on_checksum_mismatch()
+    found = _read(record)
+    assert found.value("everstep_train_loss_scale") == 1024.0
+    assert found.value("everstep_train_update_norm") == 0.5
+    assert math.isnan(found.value("everstep_train_local_gradient_norm"))
+    assert math.isnan(found.value("everstep_gpu_memory_allocated_bytes", "reserved"))
+    assert found.value("everstep_train_replica_checksum_mismatches_total") == 1
+
+
+DURATIONS = "everstep_checkpoint_duration_seconds"
+
+
+def test_saves_and_loads_are_timed_by_how_they_end(callback: EverstepCallback, record: Path) -> None:
+    with callback.checkpoint("disk", "save"):
+        pass
+    with pytest.raises(OSError, match="full"), callback.checkpoint("disk", "save"):
+        raise OSError("full")
+    with pytest.raises(TimeoutError), callback.checkpoint("memory", "load"):
+        raise TimeoutError
+    with callback.checkpoint("tape", "save"):
+        pass
+    callback.on_unusable_checkpoint("disk")
+    found = _read(record)
+    counts = {
+        key[1][:3]: value
+        for key, value in found.values.items()
+        if key[0] == DURATIONS and key[1][-1] == "count" and value
+    }
+    assert counts == {
+        ("disk", "save", "success"): 1,
+        ("disk", "save", "failed"): 1,
+        ("disk", "load", "failed"): 1,
+        ("memory", "load", "timeout"): 1,
+    }
+    assert found.value(DURATIONS, "disk", "save", "success", "0.1") == 1
+    assert found.value(DURATIONS, "disk", "save", "success", "+Inf") == 1
+    assert 0 <= found.value(DURATIONS, "disk", "save", "success", "sum") < 0.1
+
+
+def test_a_commit_is_dated_when_it_is_new(
+    callback: EverstepCallback, record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "everstep_checkpoint_last_success_timestamp_seconds"
+    for at, step, dated in ((100.0, 4, 100.0), (200.0, 4, 100.0), (300.0, 5, 300.0)):
+        monkeypatch.setattr("everstep.trainer_integration.callback.time", lambda at=at: at)
+        callback.on_checkpoint("memory", step)
+        assert _read(record).value(name, "memory") == dated
+    assert _read(record).value(name, "disk") == 0.0
+
+
 def test_a_nonfinite_step_is_evidence_and_no_step(callback: EverstepCallback, record: Path) -> None:
     _step(callback, 1)
     callback.on_nonfinite(57, True)

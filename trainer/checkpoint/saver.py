@@ -46,7 +46,8 @@ class Saver:
         if self._memory_step >= 0:
             self._callback.on_checkpoint("memory", self._memory_step)
         if self._memory is not None and _due(state.step, self._config.memory_every_steps):
-            self._memory.save(self._codec.pack(state), self._manifest(state, self._place.rank))
+            with self._callback.checkpoint("memory", "save"):
+                self._memory.save(self._codec.pack(state), self._manifest(state, self._place.rank))
             self._memory_step = state.step
         if _due(state.step, self._config.disk_every_steps):
             self.to_disk(state)
@@ -54,7 +55,8 @@ class Saver:
     def to_disk(self, state: TrainState) -> None:
         """Write a disk checkpoint unless this very step has one."""
         if state.step != self._disk_step and self._config.disk_every_steps:
-            self._disk.save(self._distributed, self._manifest(state, None))
+            with self._callback.checkpoint("disk", "save"):
+                self._disk.save(self._distributed, self._manifest(state, None))
             self._disk_step = state.step
             self._callback.on_checkpoint("disk", state.step)
 

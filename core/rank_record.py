@@ -31,6 +31,8 @@ MAGIC = b"EVERSTEP"
 RING_STEPS = 64
 STEP_FIELDS = ("step", "end", "duration", "compute", "data", "loss", "gradient_norm", "batch")
 MAX_JOB_BYTES = 63
+LATEST_S = 32_503_680_000.0
+"""The year 3000: a step that ends later stands in a damaged file, and its time fits no message."""
 
 SlotKey = tuple[str, tuple[str, ...]]
 """Metric name and the values of its labels other than train_job and rank; of a histogram the bound comes last."""
@@ -244,12 +246,12 @@ def _sequence_of(record: mmap.mmap) -> memoryview[int]:
 def _ring(bank: array[float], after: float) -> tuple[StepSample, ...]:
     width = len(STEP_FIELDS)
     ends = bank[len(SLOTS) + STEP_FIELDS.index("end") :: width]
-    newest = max((end for end in ends if end > 0.0), default=0.0)
+    newest = max((end for end in ends if 0.0 < end < LATEST_S), default=0.0)
     since = min(after, math.nextafter(newest, 0.0))
     rows = [
         bank[at : at + width]
         for at, end in zip(range(len(SLOTS), _BANK_DOUBLES, width), ends, strict=True)
-        if end > since
+        if since < end < LATEST_S
     ]
     samples = [
         StepSample(

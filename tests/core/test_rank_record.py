@@ -249,3 +249,16 @@ def test_a_step_without_a_number_is_passed_over(tmp_path: Path, field: str) -> N
     with RankRecordReader(tmp_path / "a.rec") as reader:
         assert [sample.step for sample in reader.read().steps] == [2]
     writer.close()
+
+
+@pytest.mark.parametrize("end", [math.inf, math.nan, 1e308, -1.0, 4e10])
+def test_a_step_that_ended_at_no_time_is_passed_over(tmp_path: Path, end: float) -> None:
+    writer = _writer(tmp_path / "a.rec")
+    row = list(_step(1))
+    row[STEP_FIELDS.index("end")] = end
+    writer.add_step(tuple(row))
+    writer.add_step(_step(2))
+    writer.publish()
+    with RankRecordReader(tmp_path / "a.rec") as reader:
+        assert [sample.step for sample in reader.read().steps] == [2]
+    writer.close()

@@ -113,7 +113,7 @@ class Monitor:
             for job in parts.settings.jobs
         ]
         for job in self._jobs:
-            job.watch.restore(parts.store.learned(job.name), job.world_size)
+            self._restore(job, parts.store.learned(job.name))
 
     def start(self) -> None:
         self._workers.submit(warm)
@@ -248,12 +248,23 @@ class Monitor:
                 self._parts.metrics.error("monitor")
                 self._log.exception("monitor_turn_failed")
 
+    def _restore(self, job: _Job, state: Mapping[str, Any]) -> None:
+        """What is damaged is left aside: the job is learned anew."""
+        try:
+            job.watch.restore(state, job.world_size)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self._parts.metrics.error("store")
+            self._log.error(
+                "learned_unreadable", job=job.name, error=str(error), mend="none needed; it is learned anew"
+            )
+            job.watch = JobWatch(job.name, self._parts.settings.detector)
+
     def _turn(self, job: _Job, now: float) -> None:
         self._collect_handled(job, now)
         if job.history is not None:
+            state, job.history = job.history, None
             if not job.watch.deadline.learned:
-                job.watch.restore(job.history, job.world_size)
-            job.history = None
+                self._restore(job, state)
         attempt = self._parts.controller.current(job.name)
         if attempt is None:
             moment = JobMoment(started=False)

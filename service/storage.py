@@ -112,11 +112,15 @@ class SqliteStore:
             self._write(_LEARNED, job, at, dump(state))
 
     def learned(self, job: str) -> dict[str, Any]:
-        """What `save_learned` kept; empty when there is nothing."""
-        with self._lock:
-            row = self._database.execute("select body from learned where job = ?", (job,)).fetchone()
-        found: dict[str, Any] = json.loads(row[0]) if row else {}
-        return found
+        """What `save_learned` kept; empty when there is nothing, or nothing that can be read."""
+        try:
+            with self._lock:
+                row = self._database.execute("select body from learned where job = ?", (job,)).fetchone()
+            found = json.loads(row[0]) if row else {}
+            return dict(found)
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            self._log.error("learned_unreadable", job=job, error=str(error), mend="none needed; it is learned anew")
+            return {}
 
     def _write(self, statement: str, *values: Any) -> None:
         self._pending.append((statement, values))

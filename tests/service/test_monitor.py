@@ -399,3 +399,14 @@ def test_a_count_from_before_the_attempt_is_not_held_against_it(world: World) ->
     world.launch(2, at_step=world.step)
     run_with_gpus(world, 5, xid_79=1.0)
     assert all(incident.attempt == 1 for incident in world.store.incidents())
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{"durations": ["x"]}, {"durations": 3}, {"durations": [1.0] * 64, "peers": 3}, {"baseline": {"demo/0": "x"}}],
+)
+def test_damaged_learned_state_does_not_keep_the_service_from_starting(world: World, state: Any) -> None:
+    world.store.save_learned("demo", 1.0, state)
+    monitor = world.make_monitor()
+    assert monitor.baselines()["demo"] == world.monitor.baselines()["demo"]
+    assert not monitor.baselines()["demo"]["learned"]

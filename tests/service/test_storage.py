@@ -138,3 +138,15 @@ def test_an_unreadable_record_does_not_hide_the_others(tmp_path: Path) -> None:
     again = SqliteStore(tmp_path)
     assert [found.id for found in again.incidents()] == ["demo-1-abc"]
     again.close()
+
+
+@pytest.mark.parametrize("body", ["{garbage", "[]", "[1]", "null", "3", '"text"'])
+def test_learned_state_that_cannot_be_read_is_learned_anew(tmp_path: Path, body: str) -> None:
+    store = SqliteStore(tmp_path)
+    store.save_learned("demo", 1.0, {"durations": [0.5]})
+    store.close()
+    with sqlite3.connect(tmp_path / FILE) as database:
+        database.execute("update learned set body = ?", (body,))
+    store = SqliteStore(tmp_path)
+    assert store.learned("demo") == {}
+    store.close()

@@ -68,6 +68,7 @@ class Pusher:
         self._client = _client(target)
         self._log = structlog.get_logger().bind(service=target.service_url)
         self._away_since: float | None = None
+        self._mend_told = ""
         self._refused: dict[int, int] = {}
 
     def wake(self) -> None:
@@ -104,12 +105,12 @@ class Pusher:
         try:
             response = await self._client.post(WRITE_PATH, content=batch.body)
         except httpx.HTTPError as error:
-            self._gone(str(error) or type(error).__name__)
+            self._gone(str(error) or type(error).__name__, self._mend_of(error))
             return _Outcome.UNAVAILABLE
         if response.is_success:
             return _Outcome.SENT
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
-            self._gone(f"HTTP {response.status_code}")
+            self._gone(f"HTTP {response.status_code}", "samples wait here; see the service's log")
             return _Outcome.UNAVAILABLE
         self._refuse(response, batch)
         if response.status_code in _NO_ACCESS:
@@ -117,15 +118,27 @@ class Pusher:
             return _Outcome.UNAVAILABLE
         return _Outcome.REFUSED
 
-    def _gone(self, problem: str) -> None:
+    def _gone(self, problem: str, mend: str) -> None:
         if self._away_since is None:
             self._away_since = self._clock.now()
-            self._log.warning("service_unavailable", error=problem, mend="samples wait here; start the service")
+        if mend != self._mend_told:  # a service that comes up with another trouble is told of again
+            self._mend_told = mend
+            self._log.warning("service_unavailable", error=problem, mend=mend)
+
+    def _mend_of(self, error: httpx.HTTPError) -> str:
+        """What to do about a request without an answer; the samples wait in any case."""
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return "samples wait here; set agent.service_ca_file to the authority of the service's certificate"
+        if "[SSL" in str(error) or isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
+            scheme = "http" if self._target.service_url.startswith("https:") else "https"
+            return f"samples wait here; start the service, or let agent.service_url begin with {scheme}: if it runs"
+        return "samples wait here; start the service"
 
     def _back(self) -> None:
         if self._away_since is None:
             return
         self._refused.clear()
+        self._mend_told = ""
         away_s = round(self._clock.now() - self._away_since, 1)
         self._away_since = None
         self._log.info("service_back", away_s=away_s, samples_dropped=self._buffer.num_dropped)

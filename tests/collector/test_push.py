@@ -31,13 +31,14 @@ def opened(body: bytes) -> list[tuple[dict[str, str], list[tuple[float, float]]]
 class Service:
     """Answers with `status`; None means that nobody listens."""
 
-    def __init__(self, status: int | None = 204) -> None:
+    def __init__(self, status: int | None = 204, problem: httpx.HTTPError | None = None) -> None:
         self.status = status
+        self.problem = problem if problem is not None else httpx.ConnectError("All connection attempts failed")
         self.bodies: list[bytes] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if self.status is None:
-            raise httpx.ConnectError("All connection attempts failed")
+            raise self.problem
         if self.status < 300:
             self.bodies.append(request.content)
         return httpx.Response(self.status)
@@ -123,6 +124,38 @@ def test_a_dead_service_is_reported_once_and_everything_arrives_in_order_afterwa
     assert [entry["event"] for entry in logs] == ["service_unavailable", "service_back"]
     assert logs[1]["samples_dropped"] == 0
     assert logs[1]["away_s"] == 120.0
+
+
+@pytest.mark.parametrize(
+    ("problem", "mend"),
+    [
+        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"), "agent.service_ca_file"),
+        (httpx.ReadError(""), "begin with https:"),
+        (httpx.ConnectError("All connection attempts failed"), "start the service"),
+    ],
+)
+def test_a_service_that_cannot_be_talked_to_is_told_with_its_mend(problem: httpx.HTTPError, mend: str) -> None:
+    service = Service(status=None, problem=problem)
+    with capture_logs() as logs:
+        pusher, clock = pusher_for(service, counting())
+        push(pusher, clock, 3)
+    assert [entry["event"] for entry in logs] == ["service_unavailable"]
+    assert mend in logs[0]["mend"]
+
+
+def test_a_second_trouble_while_the_service_is_away_is_told_too() -> None:
+    service = Service(status=None)
+    with capture_logs() as logs:
+        pusher, clock = pusher_for(service, counting())
+        push(pusher, clock, 3)
+        service.problem = httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+        push(pusher, clock, 3)
+        service.status = 204
+        push(pusher, clock, 1)
+    assert [entry["event"] for entry in logs] == ["service_unavailable", "service_unavailable", "service_back"]
+    assert "agent.service_ca_file" in logs[1]["mend"]
+    assert logs[2]["away_s"] == 6.0
+    assert service.values() == [float(number) for number in range(1, 8)]
 
 
 def test_the_bound_is_kept_and_the_loss_is_told() -> None:

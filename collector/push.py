@@ -43,6 +43,7 @@ class PushTarget:
 class _Outcome(Enum):
     SENT = auto()
     REFUSED = auto()
+    TOO_LARGE = auto()
     UNAVAILABLE = auto()
 
 
@@ -69,6 +70,7 @@ class Pusher:
         self._log = structlog.get_logger().bind(service=target.service_url)
         self._away_since: float | None = None
         self._mend_told = ""
+        self._merged = MERGED_BATCHES  # less for a service that takes only smaller bodies
         self._refused: dict[int, int] = {}
 
     def wake(self) -> None:
@@ -92,16 +94,20 @@ class Pusher:
         if batch.num_samples:
             self._buffer.add(batch)
         while len(self._buffer):
-            some = self._buffer.oldest(MERGED_BATCHES)
-            if await self._send(merge(some)) is _Outcome.UNAVAILABLE:
+            some = self._buffer.oldest(self._merged)
+            outcome = await self._send(merge(some), alone=len(some) == 1)
+            if outcome is _Outcome.UNAVAILABLE:
                 return
+            if outcome is _Outcome.TOO_LARGE:
+                self._merged = len(some) // 2
+                continue
             self._buffer.discard(len(some))
         self._back()
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _send(self, batch: Batch) -> _Outcome:
+    async def _send(self, batch: Batch, *, alone: bool) -> _Outcome:
         try:
             response = await self._client.post(WRITE_PATH, content=batch.body)
         except httpx.HTTPError as error:
@@ -112,6 +118,8 @@ class Pusher:
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
             self._gone(f"HTTP {response.status_code}", "samples wait here; see the service's log")
             return _Outcome.UNAVAILABLE
+        if response.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE and not alone:
+            return _Outcome.TOO_LARGE
         self._refuse(response, batch)
         if response.status_code in _NO_ACCESS:
             self._away_since = self._clock.now() if self._away_since is None else self._away_since
@@ -158,6 +166,8 @@ class Pusher:
                 if file is not None
                 else "set agent.service_token_file to a copy of the service's listen.token_file"
             )
+        if status == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+            return "raise service.max_body_bytes and service.max_decoded_bytes, or push more often"
         return "use one Everstep version on service and agents; check agent.service_url"
 
 

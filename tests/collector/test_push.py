@@ -35,10 +35,13 @@ class Service:
         self.status = status
         self.problem = problem if problem is not None else httpx.ConnectError("All connection attempts failed")
         self.bodies: list[bytes] = []
+        self.most = 1 << 20
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if self.status is None:
             raise self.problem
+        if len(request.content) > self.most:
+            return httpx.Response(413)
         if self.status < 300:
             self.bodies.append(request.content)
         return httpx.Response(self.status)
@@ -201,3 +204,27 @@ def test_too_many_requests_is_no_refusal() -> None:
     service.status = 204
     push(pusher, clock, 1)
     assert service.values() == [1.0, 2.0, 3.0]
+
+
+def test_batches_that_are_too_large_together_arrive_in_smaller_parts() -> None:
+    service = Service(status=None)
+    with capture_logs() as logs:
+        pusher, clock = pusher_for(service, counting())
+        push(pusher, clock, 120)
+        service.status, service.most = 204, 1000
+        push(pusher, clock, 2)
+    assert service.values() == [float(number) for number in range(1, 123)]
+    assert [entry["event"] for entry in logs] == ["service_unavailable", "service_back"]
+
+
+def test_a_batch_that_is_too_large_alone_is_told_with_its_mend() -> None:
+    service = Service()
+    service.most = 10
+    with capture_logs() as logs:
+        pusher, clock = pusher_for(service, counting())
+        push(pusher, clock, 3)
+        service.most = 1000
+        push(pusher, clock, 1)
+    assert service.values() == [4.0]
+    assert [entry["event"] for entry in logs] == ["push_refused"]
+    assert "service.max_body_bytes" in logs[0]["mend"]

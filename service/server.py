@@ -61,11 +61,12 @@ def serve(settings: ServiceSettings) -> None:
         listener.close()
         raise
     try:
+        config = _config(service, settings.listen)  # may refuse TLS files: before any job is started
         service.start()
         scheme = "https" if settings.listen.tls_certificate is not None else "http"
         host, port = listener.getsockname()[:2]
         log.info("listening", url=f"{scheme}://{host}:{port}", jobs=[job.name for job in settings.jobs])
-        _Server(_config(service, settings.listen), service).run(sockets=[listener])
+        _Server(config, service).run(sockets=[listener])
     finally:
         service.stop()
         listener.close()

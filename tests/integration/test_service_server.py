@@ -25,6 +25,7 @@ from everstep.core.remote_write import HEADERS, encode_series, series
 from everstep.core.settings import ServiceSettings
 from everstep.service.server import serve
 from everstep.service.storage import SqliteStore
+from everstep.service.wiring import Service
 
 pytestmark = pytest.mark.integration
 RUN = "import sys, pathlib; from everstep.cli.serve import serve; serve(pathlib.Path(sys.argv[1]))"
@@ -130,6 +131,17 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         settings = ServiceSettings.model_validate({"listen": {"port": port}, "data_dir": str(tmp_path)})
         with pytest.raises(EverstepError, match=f"cannot listen on 127.0.0.1:{port}"):
             serve(settings)
+
+
+def test_tls_files_are_refused_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Service] = []
+    monkeypatch.setattr(Service, "start", started.append)
+    (tmp_path / "pem").write_text("no certificate")
+    listen = {"port": 0, "tls_certificate": str(tmp_path / "pem"), "tls_key": str(tmp_path / "pem")}
+    settings = ServiceSettings.model_validate({"listen": listen, "data_dir": str(tmp_path)})
+    with pytest.raises(EverstepError, match=f"cannot use TLS files {tmp_path / 'pem'}"):
+        serve(settings)
+    assert started == []
 
 
 class Agent(BaseHTTPRequestHandler):

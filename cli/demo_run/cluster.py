@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from everstep.cli.demo_run.janitor import KILL_DEADLINE_S, MARK, NODE_MARK
-from everstep.cli.demo_run.layout import Layout, prepare, write_agent_config, write_service_config
+from everstep.cli.demo_run.layout import Layout, prepare, scratch, write_agent_config, write_service_config
 from everstep.cli.demo_run.scenario import JOB, NODES
 from everstep.cli.demo_run.wire import Peer
 from everstep.core.errors import EverstepError
@@ -157,10 +157,11 @@ def running_cluster(
     demo_id = uuid.uuid4().hex
     janitor = Janitor(demo_id)
     try:
-        layout = prepare(output, demo_id)
-        janitor.remove_later(layout.memory)
+        on_disk, in_memory = scratch(output, demo_id)
+        janitor.remove_later(in_memory)
         if not keep:
-            janitor.remove_later(layout.root)
+            janitor.remove_later(on_disk)
+        layout = prepare(output, demo_id)
         write_service_config(layout, cold=cold)
         for node in NODES:
             write_agent_config(layout, node, jobs(layout))

@@ -19,6 +19,7 @@ from everstep.core.errors import EverstepError
 
 SHM = Path("/dev/shm")  # noqa: S108 - tmpfs is the memory tier; every folder below is ours alone and 0700
 SHM_NEEDED_BYTES = 512 * 2**20
+OUTPUT_NEEDED_BYTES = 128 * 2**20  # three checkpoints of 8 MiB, one being written, logs, report
 PORTS = range(20_000, 32_000)  # below the ephemeral range, so that no outgoing connection takes one meanwhile
 HOST = "127.0.0.1"
 
@@ -61,21 +62,33 @@ class Layout:
         return self.root / f"{name}.yaml"
 
 
+def scratch(output: Path, demo_id: str) -> tuple[Path, Path]:
+    """The folders of a run on disk and in tmpfs; known before they are there, so that no crash leaves them behind."""
+    return output.resolve() / f".run-{demo_id[:8]}", SHM / f"everstep-demo-{os.getpid()}-{demo_id[:8]}"
+
+
 def prepare(output: Path, demo_id: str) -> Layout:
-    """Create the folders of a run. Raises `EverstepError` where one cannot be written or memory is short."""
+    """Create the folders of a run. Raises `EverstepError` where one cannot be written or space is short."""
+    root, memory = scratch(output, demo_id)
     try:
         output.mkdir(parents=True, exist_ok=True)
-        root = output.resolve() / f".run-{demo_id[:8]}"
         root.mkdir(mode=0o700)
+        free = shutil.disk_usage(output).free
     except OSError as error:
         raise EverstepError(
             f"cannot write to {output} ({error.strerror})", mend="choose another folder with --output"
         ) from error
+    if free < OUTPUT_NEEDED_BYTES:
+        raise EverstepError(
+            f"{output} has {free // 2**20} MiB free, the demo needs {OUTPUT_NEEDED_BYTES // 2**20}",
+            mend="free some, or choose another folder with --output",
+        )
+    _make_shared(memory)
     ports = free_ports(1 + len(NODES))
     layout = Layout(
         demo_id=demo_id,
         root=root,
-        memory=_shared_memory(demo_id),
+        memory=memory,
         service_port=ports[0],
         agent_ports=dict(zip(NODES, ports[1:], strict=True)),
     )
@@ -85,7 +98,7 @@ def prepare(output: Path, demo_id: str) -> Layout:
     return layout
 
 
-def _shared_memory(demo_id: str) -> Path:
+def _make_shared(folder: Path) -> None:
     try:
         free = shutil.disk_usage(SHM).free
     except OSError as error:
@@ -95,12 +108,10 @@ def _shared_memory(demo_id: str) -> Path:
             f"{SHM} has {free // 2**20} MiB free, the demo needs {SHM_NEEDED_BYTES // 2**20}",
             mend="free some, or remount it larger (docker: --shm-size=1g)",
         )
-    folder = SHM / f"everstep-demo-{os.getpid()}-{demo_id[:8]}"
     try:
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise EverstepError(f"cannot write to {SHM} ({error.strerror})", mend="make it writable") from error
-    return folder
 
 
 def free_ports(number: int) -> list[int]:

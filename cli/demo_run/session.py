@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import time
@@ -39,6 +40,7 @@ DISK_EVERY_STEPS = 10
 DEADLINE_S = 150.0
 COLD_DEADLINE_S = 420.0
 RUN_CONFIG = "run.yaml"
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 References = dict[tuple[int, ...], tuple[StepLine, ...]]
 """Finished reference runs of one seed by their skipped batches."""
@@ -71,6 +73,20 @@ class _Watched:
 def run_fault(fault: DemoFault, options: DemoOptions, screen: Screen, references: References) -> Verdict:
     """Raises `EverstepError` when the run itself could not be made; a run that went wrong is a verdict."""
     screen.say(f"everstep demo: {fault} ({SCENARIOS[fault].story}), seed {options.seed}, {options.steps} steps")
+    try:
+        verdict = _run_on_cluster(fault, options, screen, references)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise EverstepError(
+            f"cannot write {error.filename or options.output} ({error.strerror})",
+            mend="free space, or choose another folder with --output",
+        ) from error
+    screen.verdict(verdict)
+    return verdict
+
+
+def _run_on_cluster(fault: DemoFault, options: DemoOptions, screen: Screen, references: References) -> Verdict:
     deadline = time.monotonic() + (COLD_DEADLINE_S if options.cold else DEADLINE_S)
     with (
         running_cluster(
@@ -81,11 +97,10 @@ def run_fault(fault: DemoFault, options: DemoOptions, screen: Screen, references
         try:
             verdict = _run(fault, cluster, options, screen, references, deadline)
         except EverstepError:
-            _save_logs(cluster.layout, options.output)
+            _save_logs(cluster.layout, options.output, screen)
             raise
         if not verdict.ok:
-            _save_logs(cluster.layout, options.output)
-    screen.verdict(verdict)
+            _save_logs(cluster.layout, options.output, screen)
     return verdict
 
 
@@ -113,9 +128,12 @@ def _run(
     return verdict
 
 
-def _save_logs(layout: Layout, output: Path) -> None:
-    """Scratch goes away with the run; what explains a failure stays."""
-    shutil.copytree(layout.root / "logs", output / "logs", dirs_exist_ok=True)
+def _save_logs(layout: Layout, output: Path, screen: Screen) -> None:
+    """Scratch goes away with the run; what explains a failure stays, as far as there is room for it."""
+    try:
+        shutil.copytree(layout.root / "logs", output / "logs", dirs_exist_ok=True)
+    except OSError:
+        screen.say(f"not all logs could be kept in {output / 'logs'}; free space there")
 
 
 def _skipped(injection: Injection | None) -> tuple[int, ...]:

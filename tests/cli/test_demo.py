@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from everstep.cli.demo_run import evidence, layout
+from everstep.cli.demo_run import cluster, evidence, layout
 from everstep.cli.demo_run.faults import _damage
 from everstep.cli.demo_run.follow import marks
 from everstep.cli.demo_run.janitor import MARK, marked
@@ -53,6 +54,41 @@ def test_too_little_shared_memory_is_told_with_the_mend(tmp_path: Path, monkeypa
     monkeypatch.setattr(layout, "SHM_NEEDED_BYTES", 1 << 60)
     with pytest.raises(EverstepError, match="remount it larger"):
         layout.prepare(tmp_path, "0" * 32)
+
+
+def test_too_little_disk_is_told_with_the_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "OUTPUT_NEEDED_BYTES", 1 << 60)
+    with pytest.raises(EverstepError, match="choose another folder with --output"):
+        layout.prepare(tmp_path, "0" * 32)
+
+
+@pytest.mark.integration
+def test_a_disk_that_fills_up_while_the_run_is_made_is_one_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(layout.SHM.glob(f"everstep-demo-{os.getpid()}-*"))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "service.yaml")
+
+    monkeypatch.setattr(cluster, "write_service_config", full)
+    assert main(["demo", "--json", "--output", str(tmp_path)]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines[-1].startswith("everstep: cannot write service.yaml (No space left on device); free space")
+    assert list(tmp_path.iterdir()) == []
+    assert set(layout.SHM.glob(f"everstep-demo-{os.getpid()}-*")) == before
+
+
+def test_scratch_is_told_to_the_janitor_before_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Path] = []
+    monkeypatch.setattr(cluster.Janitor, "remove_later", lambda _, folder: told.append(folder))
+    monkeypatch.setattr(layout, "OUTPUT_NEEDED_BYTES", 1 << 60)
+    with (
+        pytest.raises(EverstepError),
+        cluster.running_cluster(tmp_path / "out", lambda _: [], cold=False, keep=False),
+    ):
+        pass
+    assert [folder.parent for folder in told] == [layout.SHM, tmp_path / "out"]
 
 
 def test_ports_in_use_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

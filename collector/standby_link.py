@@ -56,6 +56,7 @@ class StandbyLink:
         self.config = config
         self.ready = False
         self.problem = "it is still importing its modules"
+        self._failed = False
         self._log_path = log
         self._listener = listener
         self._writer: asyncio.StreamWriter | None = None
@@ -76,6 +77,7 @@ class StandbyLink:
                 was_ready = await self._listen(reader)
             except OSError as error:
                 was_ready = False
+                self._failed = True
                 self._set_problem(f"it cannot be started ({error.strerror or error})")
             self._lost()
             pause = FIRST_PAUSE_S if was_ready else min(pause * 2, LONGEST_PAUSE_S)
@@ -84,10 +86,12 @@ class StandbyLink:
                     await self._closing.wait()
 
     async def wait_ready(self, timeout_s: float) -> None:
-        """Raises `RefusedError` when the parent is not ready in time."""
+        """Raises `RefusedError` when the parent is not ready in time, at once when its last start has failed."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not self.ready:
+                    if self._failed:
+                        raise self.not_ready()
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -164,11 +168,13 @@ class StandbyLink:
             async with asyncio.timeout(IMPORT_TIMEOUT_S):
                 first = await reader.readline()
         except TimeoutError:
+            self._failed = True
             self._set_problem(f"its imports took longer than {IMPORT_TIMEOUT_S:.0f} s")
             self._kill_parent()
             return False
         hello = json.loads(first) if first else {"event": "failed", "error": "it ended while importing"}
         if hello["event"] == "failed":
+            self._failed = True
             self._set_problem(hello["error"])
             return False
         if self._is_outdated(hello):
@@ -193,6 +199,7 @@ class StandbyLink:
 
     def _greet(self, hello: Mapping[str, Any]) -> None:
         self.ready = True
+        self._failed = False
         self.problem = ""
         self._disconnected.clear()
         if hello["threads"] > 1:

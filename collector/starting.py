@@ -21,6 +21,8 @@ from everstep.core.settings import JobCommand
 
 FORK_TIMEOUT_S = 5.0
 STORE_TIMEOUT_S = 20.0
+WARM_PARENT_TIMEOUT_S = 20.0
+"""A parent that was killed imports anew; a healthy node must not be left for that."""
 _WILDCARDS = {"0.0.0.0", "::", ""}  # noqa: S104 - recognised, not bound
 
 
@@ -41,6 +43,7 @@ class Starter:
         if store is not None:
             return host, store.port
         link = self._parents.warm(order.job)
+        await link.wait_ready(WARM_PARENT_TIMEOUT_S)
         log = self._log_folder(order.job, order.attempt) / "store.log"
         tag = {"kind": "store", "job": order.job, "attempt": order.attempt, "launcher": link.name}
         pid, port = await link.open_store({"tag": tag, "host": host, "log": str(log)}, timeout_s=STORE_TIMEOUT_S)
@@ -54,6 +57,7 @@ class Starter:
         """The new worker's pid. Raises `RefusedError`."""
         state = self._state
         link = self._parents.warm(order.job)
+        await link.wait_ready(WARM_PARENT_TIMEOUT_S)
         self._make_folders(order)
         start = warm_launch(order, command, state.paths, state.settings.node)
         tag = worker_tag(order, link.name, start.log)

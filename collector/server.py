@@ -14,6 +14,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from everstep.core.errors import ConfigError
+from everstep.core.http_server import PromptProtocol
 from everstep.core.settings import Endpoint
 
 CLOSE_TIMEOUT_S = 2
@@ -66,7 +67,7 @@ def server_of(app: Starlette, endpoint: Endpoint) -> AgentServer:
     config = uvicorn.Config(
         app,
         loop="asyncio",
-        http="h11",
+        http=PromptProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -16,6 +16,7 @@ import structlog
 import uvicorn
 
 from everstep.core.errors import ConfigError, EverstepError
+from everstep.core.http_server import PromptProtocol, raise_descriptor_limit
 from everstep.core.settings import Endpoint, ServiceSettings
 from everstep.service.wiring import Service
 
@@ -53,6 +54,7 @@ class _Server(uvicorn.Server):
 def serve(settings: ServiceSettings) -> None:
     """Blocks until SIGINT or SIGTERM. Raises `EverstepError` when the port, a file or the directory cannot be used."""
     _configure_logging()
+    raise_descriptor_limit()
     log = structlog.get_logger()
     listener = _listen(settings.listen)
     try:
@@ -77,6 +79,7 @@ def _config(service: Service, listen: Endpoint) -> uvicorn.Config:
     try:
         config = uvicorn.Config(
             service.app,
+            http=PromptProtocol,
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -16,6 +16,8 @@ from everstep.service.body import read_body
 from everstep.service.self_metrics import SelfMetrics
 from everstep.service.window_store import WindowStore
 
+MESSAGE = "prometheus.writerequest"
+
 
 class Ingest:
     """Answers 204 for a body that was taken, 4xx with one line that names the mend for any other."""
@@ -43,9 +45,9 @@ class Ingest:
         denied = self._access.check_if_configured(request.headers)
         if denied is not None:
             return denied
-        kind = request.headers.get("content-type", CONTENT_TYPE).partition(";")[0].strip()
-        encoding = request.headers.get("content-encoding", "snappy")
-        if kind != CONTENT_TYPE or encoding != "snappy":
+        kind = request.headers.get("content-type", CONTENT_TYPE).lower()
+        encoding = request.headers.get("content-encoding", "snappy").lower()
+        if not _is_version_1(kind) or encoding != "snappy":
             return refusal(415, f"content is {kind}, {encoding}", f"send {CONTENT_TYPE} with snappy encoding")
         try:
             body = await read_body(request, most=self._max_body_bytes)
@@ -63,3 +65,10 @@ class Ingest:
         self._metrics.stage("ingest", seconds=time.perf_counter() - started, now=self._clock.now())
         self._on_push()
         return Response(status_code=204)
+
+
+def _is_version_1(content_type: str) -> bool:
+    """Remote-write 2.0 has the same type with another message; whoever sends it falls back to 1.0 after a 415."""
+    kind, _, rest = content_type.partition(";")
+    name, _, message = rest.partition(";")[0].partition("=")
+    return kind.strip() == CONTENT_TYPE and (name.strip() != "proto" or message.strip(' "') == MESSAGE)

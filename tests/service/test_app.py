@@ -113,7 +113,21 @@ def test_refused_bodies_say_why(world: World, web: Web) -> None:
     assert status(bytes(cramjam.snappy.compress_raw(bytes(20_000)))) == 413
     assert status(body(world), **{"Content-Type": "application/json"}) == 415
     assert status(body(world), **{"Content-Encoding": "gzip"}) == 415
+    assert status(body(world), **{"Content-Type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"}) == 415
     assert world.windows.num_accepted == 0
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Application/X-Protobuf",
+        "application/x-protobuf; charset=x",
+        "application/x-protobuf;proto=prometheus.WriteRequest",
+    ],
+)
+def test_all_spellings_of_version_1_are_taken(world: World, web: Web, kind: str) -> None:
+    headers = {**HEADERS, "Content-Type": kind, "Content-Encoding": "Snappy"}
+    assert web.post("/api/v1/write", content=body(world), headers=headers).status_code == 204
 
 
 def test_an_undeclared_long_body_is_cut_off(world: World, web: Web) -> None:

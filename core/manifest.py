@@ -88,6 +88,8 @@ def _checked(manifest: Manifest) -> Manifest:
     numbers = (manifest.step, manifest.attempt, manifest.world_size, manifest.rank or 0, manifest.format)
     if not all(isinstance(number, int) for number in numbers) or not isinstance(manifest.job, str):
         raise TypeError("a field has the wrong type")
+    if not manifest.files:
+        raise ValueError("it names no file: nothing would be verified, and there is nothing to load")
     for name in manifest.files:
         if "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"{name!r} is not a name inside the checkpoint")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,12 @@ def test_bytes_that_are_no_text_and_a_folder_in_its_place_are_no_manifest(tmp_pa
     (tmp_path / MANIFEST).mkdir()
     with pytest.raises(ManifestError, match="IsADirectoryError"):
         read(tmp_path)
+
+
+def test_a_manifest_without_files_is_none(tmp_path: Path) -> None:
+    commit(tmp_path, replace(_write(tmp_path), files={}), durable=False)
+    with pytest.raises(ManifestError, match="use an older checkpoint"):
+        verify(tmp_path)
 
 
 def test_no_manifest_means_no_checkpoint(tmp_path: Path) -> None:

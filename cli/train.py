@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from everstep.cli.machine import check_torch
 from everstep.core.errors import EverstepError
+
+INTERRUPTED = 130
 
 
 def train(
@@ -23,4 +26,14 @@ def train(
 
     if importlib.util.find_spec("torch") is None:
         raise EverstepError("torch is not installed", mend="pip install 'everstep[trainer]'")
-    raise typer.Exit(run(config, processes))
+    code = run(config, processes)
+    if code not in {0, INTERRUPTED}:
+        _require_working_torch()
+    raise typer.Exit(code)
+
+
+def _require_working_torch() -> None:
+    """After a failure only: importing torch to see whether that is the trouble takes seconds."""
+    torch = check_torch()
+    if not torch.ok:
+        raise EverstepError(f"torch {torch.found}", mend=torch.mend)

@@ -40,6 +40,11 @@ class Parents:
         link = self._links.get(_warm_name(job))
         return link is not None and link.ready
 
+    def failure(self, job: str) -> str:
+        """Why the job has no warm parent and will have none before somebody mends it; else empty."""
+        link = self._links.get(_warm_name(job))
+        return link.failure if link is not None else ""
+
     async def cold(self, job: str) -> StandbyLink:
         """Started when first asked for. Raises `RefusedError` when it does not come up."""
         name = _cold_name(job)

@@ -104,6 +104,11 @@ class StandbyLink:
             status=503,
         )
 
+    @property
+    def failure(self) -> str:
+        """Why the last start has failed; empty when it has not."""
+        return self.problem if self._failed else ""
+
     async def fork(self, order: Mapping[str, Any], *, timeout_s: float) -> int:
         """The pid of the new child. Raises `RefusedError`."""
         reply = await self._ask({"fork": order}, timeout_s)

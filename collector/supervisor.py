@@ -50,6 +50,7 @@ class Supervisor:
             "jobs": {
                 name: {
                     "standby_ready": self._parents.is_ready(name),
+                    "standby_problem": self._parents.failure(name),
                     "workers": [worker.describe() for worker in self._state.table.of_job(name)],
                 }
                 for name in self._commands

@@ -111,7 +111,14 @@ class Cluster:
 
 
 def _standby_ready(agent: Peer) -> bool:
-    return bool(agent.get("/v1/status")["jobs"].get(JOB, {}).get("standby_ready"))
+    """Raises `EverstepError` when the parent cannot import what the job needs: waiting would not help."""
+    job = agent.get("/v1/status")["jobs"].get(JOB, {})
+    if job.get("standby_problem"):
+        raise EverstepError(
+            f"the warm parent on {agent.name} did not start: {job['standby_problem']}",
+            mend="run `everstep doctor`, or `make install` again",
+        )
+    return bool(job.get("standby_ready"))
 
 
 def _last_line(log: Path) -> str:

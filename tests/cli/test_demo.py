@@ -19,6 +19,7 @@ from everstep.cli.demo_run.faults import _damage
 from everstep.cli.demo_run.follow import marks
 from everstep.cli.demo_run.janitor import MARK, marked
 from everstep.cli.demo_run.scenario import NODES, DemoFault, chosen
+from everstep.cli.demo_run.wire import Peer
 from everstep.cli.main import main
 from everstep.core import manifest
 from everstep.core.errors import EverstepError, ManifestError
@@ -89,6 +90,16 @@ def test_scratch_is_told_to_the_janitor_before_it_is_made(tmp_path: Path, monkey
     ):
         pass
     assert [folder.parent for folder in told] == [layout.SHM, tmp_path / "out"]
+
+
+def test_a_warm_parent_that_cannot_import_ends_the_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Peer("node-0", "http://127.0.0.1:1", "token")
+    problem = "preload module everstep.trainer.preload failed with ImportError: libcudart.so.12"
+    status = {"jobs": {"demo": {"standby_ready": False, "standby_problem": problem, "workers": []}}}
+    monkeypatch.setattr(agent, "get", lambda _: status)
+    with pytest.raises(EverstepError, match=r"node-0 did not start: .* libcudart.*; run `everstep doctor`"):
+        cluster._standby_ready(agent)
+    agent.close()
 
 
 def test_ports_in_use_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

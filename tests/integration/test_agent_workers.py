@@ -166,6 +166,7 @@ def test_a_missing_preload_is_one_clear_line(node_with: Callable[..., AgentNode]
     (line,) = [line for line in node.lines if "standby_unavailable" in line]
     assert "no_such_module_anywhere" in line
     assert "take it out of the job's preload list" in line
+    assert "no_such_module_anywhere" in node.status()["jobs"]["demo"]["standby_problem"]
     refused = node.start_worker()
     assert refused.status_code == 503
     assert "no_such_module_anywhere" in refused.json()["error"]

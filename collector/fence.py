@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
+
 from everstep.collector.refusal import RefusedError
 
 
@@ -41,8 +43,19 @@ class Fence:
         if attempt == self.highest(job):
             return False
         self._highest[job] = attempt
+        self._keep(job, attempt)
+        return True
+
+    def _keep(self, job: str, attempt: int) -> None:
+        """A full tmpfs must not keep an attempt from being stopped; the number then counts until the agent ends."""
         file = self._file_of(job)
         fresh = file.with_name(f".{file.name}.{os.getpid()}")
-        fresh.write_text(str(attempt))
-        fresh.rename(file)
-        return True
+        try:
+            fresh.write_text(str(attempt))
+            fresh.rename(file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            structlog.get_logger().error(
+                "fence_not_kept", job=job, attempt=attempt, error=str(error), mend=f"free space in {file.parent}"
+            )

@@ -125,7 +125,10 @@ class Supervisor:
     def cordon(self, reason: str) -> None:
         """Refuse new workers, also after a restart of the agent; those that run go on."""
         self._cordoned = reason
-        self._state.paths.cordon_file.write_text(reason)
+        try:
+            self._state.paths.cordon_file.write_text(reason)
+        except OSError as error:
+            self._log.error("cordon_not_kept", error=str(error), mend=f"free space in {self._state.paths.run_dir}")
         self._log.info("node_cordoned", reason=reason)
 
     def uncordon(self) -> None:

@@ -45,6 +45,10 @@ def test_check_says_what_a_good_file_describes(tmp_path: Path, capsys: pytest.Ca
         ("service: {nodes: [{name: a}, {name: a}]}", "node 'a' is in the topology twice"),
         ("agent: {listen: {token_file: /nowhere/token}}", "cannot read token file /nowhere/token"),
         ("service: {agent_token_file: /nowhere/token}", "cannot read token file /nowhere/token"),
+        ("agent: {listen: {tls_certificate: /nowhere/c, tls_key: /nowhere/k}}", "cannot use TLS files /nowhere/c and"),
+        ("service: {listen: {tls_certificate: /dev/null, tls_key: /dev/null}}", "give a readable PEM certificate"),
+        ("agent: {service_ca_file: /nowhere/ca.pem}", "cannot use CA file /nowhere/ca.pem"),
+        ("service: {agent_ca_file: /dev/null}", "give the PEM file of the other side's certificate authority"),
     ],
 )
 def test_check_refuses_a_bad_file_with_one_line(

@@ -11,8 +11,6 @@ import typer
 from everstep.cli.machine import check_torch
 from everstep.core.errors import EverstepError
 
-INTERRUPTED = 130
-
 
 def train(
     config: Annotated[Path, typer.Option("--config", "-c", help="YAML file of the run.")],
@@ -22,7 +20,7 @@ def train(
 
     Example: everstep train --config run.yaml --processes 2
     """
-    from everstep.trainer.launch import run
+    from everstep.trainer.launch import INTERRUPTED, run
 
     if importlib.util.find_spec("torch") is None:
         raise EverstepError("torch is not installed", mend="pip install 'everstep[trainer]'")

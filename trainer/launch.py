@@ -14,11 +14,15 @@ from everstep.core.errors import ConfigError
 from everstep.trainer.config import load
 
 STOP_TIMEOUT_S = 40.0
+INTERRUPTED = 130
 _PR_SET_PDEATHSIG = 1
 
 
 def run(config: Path, processes: int) -> int:
-    """Train with so many processes on this machine and return torchrun's exit code. Raises `ConfigError`."""
+    """Train with so many processes on this machine and return torchrun's exit code, `INTERRUPTED` after Ctrl-C.
+
+    Raises `ConfigError`.
+    """
     if processes < 1:
         raise ConfigError(f"cannot train with {processes} processes", mend="give at least 1")
     load(config)
@@ -30,7 +34,8 @@ def run(config: Path, processes: int) -> int:
         try:
             return torchrun.wait()
         except KeyboardInterrupt:  # the terminal has interrupted torchrun too; it stops its workers within 30 s
-            return torchrun.wait(timeout=STOP_TIMEOUT_S)
+            torchrun.wait(timeout=STOP_TIMEOUT_S)
+            return INTERRUPTED
         finally:
             torchrun.kill()
 

@@ -28,8 +28,8 @@ class ControllerState:
 class Run:
     """One round of one recovery: from the attempt `old` that broke to the attempt `new` that replaces it.
 
-    `failure` is empty while all goes well. `tried` are resume points whose first steps were wrong in earlier rounds,
-    `distrusted` the attempts that made those steps.
+    `failure` is empty while all goes well. `tried` are resume points that could not be loaded or whose first
+    steps were wrong in earlier rounds, `distrusted` the attempts that made those steps.
     """
 
     incident: Incident

@@ -15,6 +15,7 @@ from everstep.core.clock import Clock
 from everstep.core.engine import Attempt, ClusterEngine, RankPlacement, ResumePoint
 from everstep.core.errors import EngineError
 from everstep.core.events import Anomaly, Incident, IncidentState, RootCause
+from everstep.core.exits import WorkerExit, exit_reason
 from everstep.core.progress import ProgressSource
 from everstep.core.settings import RecoverySettings
 from everstep.recovery import observe
@@ -30,6 +31,7 @@ LOOK_EVERY_S = 1.0
 STACKS_TIMEOUT_S = 2.5
 MAX_NOTE = 400
 WRONG_STEPS = "the first steps are wrong: "
+_CHECKPOINT_EXIT = exit_reason(WorkerExit.CHECKPOINT)
 Step = Callable[[Run, "Context"], Run]
 
 
@@ -301,7 +303,16 @@ def _broke(run: Run, found: tuple[Anomaly, ...], ctx: Context) -> Run:
         causes=causes,
         recovered=None,
     )
-    return replace(run, incident=incident, failure=f"{BROKE_AGAIN}{words}")
+    return replace(
+        run, incident=incident, failure=f"{BROKE_AGAIN}{words}", tried=(*run.tried, *_unloadable(run, found))
+    )
+
+
+def _unloadable(run: Run, found: tuple[Anomaly, ...]) -> tuple[ResumePoint, ...]:
+    """The point of an attempt that ended over a checkpoint before its first step: its contents are no good."""
+    resume = _new(run).resume
+    ended = any(one.evidence.get("reason") == _CHECKPOINT_EXIT for one in found)
+    return (resume,) if resume is not None and ended and run.incident.recovered is None else ()
 
 
 def _new(run: Run) -> Attempt:

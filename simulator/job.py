@@ -29,7 +29,10 @@ class SimTraining:
 
 @dataclass(slots=True)
 class SimJob:
-    """The running attempt and everything that survives it. Batches in `poisoned` make the loss NaN."""
+    """The running attempt and everything that survives it. Batches in `poisoned` make the loss NaN.
+
+    Copies of a point in `unloadable` verify and still end every attempt that begins with them.
+    """
 
     training: SimTraining
     attempt: Attempt
@@ -46,6 +49,7 @@ class SimJob:
     positions: dict[tuple[int, int], int] = field(default_factory=dict)
     poisoned: set[int] = field(default_factory=set)
     bad_states: set[ResumePoint] = field(default_factory=set)
+    unloadable: set[ResumePoint] = field(default_factory=set)
     drift: float = 0.0
     nonfinite: int | None = None
 
@@ -71,7 +75,7 @@ class SimJob:
         self.drift = 1.0 if point in self.bad_states else 0.0
         self.ready_at = now + self.training.start_s
         self.stepped_at = self.ready_at
-        if attempt.resume is not None and self._damaged(attempt.resume):
+        if attempt.resume is not None and (attempt.resume in self.unloadable or self._damaged(attempt.resume)):
             self.end_all(WorkerExit.CHECKPOINT, "checkpoint")
 
     @property

@@ -82,8 +82,11 @@ def exit_code(error: BaseException) -> int:
     from everstep.core.exits import WorkerExit
     from everstep.trainer.checkpoint.choice import CheckpointError
     from everstep.trainer.checkpoint.fence import FencedError
+    from everstep.trainer.checkpoint.resume import LoadError
     from everstep.trainer.loop import NonFiniteLossError
 
+    if isinstance(error, LoadError) and is_peer_loss(error):
+        return WorkerExit.PEER_LOST
     by_type: tuple[tuple[type[BaseException], WorkerExit], ...] = (
         (NonFiniteLossError, WorkerExit.NONFINITE),
         (FencedError, WorkerExit.FENCED),

@@ -94,6 +94,16 @@ def test_steps_that_differ_from_before_are_rolled_back_further(world: Any) -> No
     assert world.nodes == ["node-0", "node-1", "node-2"]
 
 
+def test_a_copy_that_verifies_but_cannot_be_loaded_is_not_chosen_again(world: Any) -> None:
+    job = world.cluster.job("demo")
+    job.unloadable |= {ResumePoint(step=25, tier=tier, attempt=1) for tier in ("memory", "disk")}
+    world.cluster.kill_rank("demo", 1)
+    incident = world.heal()
+    assert incident.state is IncidentState.RESOLVED
+    assert world.attempt.resume == ResumePoint(step=20, tier="memory", attempt=1)
+    assert world.attempt.number == 3
+
+
 def test_an_attempt_that_dies_again_is_diagnosed_afresh_in_the_same_incident(world: Any) -> None:
     world.cluster.kill_rank("demo", 1)
     incident = world.incident()

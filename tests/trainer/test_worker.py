@@ -12,6 +12,7 @@ from everstep.core.errors import ConfigError, ManifestError
 from everstep.core.exits import WorkerExit
 from everstep.trainer.checkpoint.choice import CheckpointError
 from everstep.trainer.checkpoint.fence import FencedError
+from everstep.trainer.checkpoint.resume import LoadError
 from everstep.trainer.loop import NonFiniteLossError
 from everstep.trainer.worker import exit_code, is_peer_loss, main
 
@@ -40,6 +41,13 @@ def test_a_lost_peer_is_seen_through_the_error_that_wraps_it() -> None:
     outer.__cause__ = RuntimeError("Connection reset by peer")
     assert is_peer_loss(outer)
     assert not is_peer_loss(ValueError("saving failed"))
+
+
+def test_a_peer_that_is_lost_while_its_shard_is_fetched_is_no_bad_copy() -> None:
+    assert exit_code(LoadError("x", mend="y")) == WorkerExit.CHECKPOINT
+    error = LoadError("x", mend="y")
+    error.__cause__ = RuntimeError("Connection reset by peer")
+    assert exit_code(error) == WorkerExit.PEER_LOST
 
 
 def test_a_bad_configuration_ends_with_one_line_and_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
 from everstep.core import manifest
 from everstep.core.engine import ResumePoint
-from everstep.core.errors import ManifestError
+from everstep.core.errors import EverstepError, ManifestError
 from everstep.trainer.checkpoint.choice import CheckpointError, Choice, DiskCopy, HeldShard, Inventory, choose
 from everstep.trainer.checkpoint.disk import DiskTier, disk_checkpoints, disk_folder
 from everstep.trainer.checkpoint.fence import Fence
@@ -111,6 +112,14 @@ def _held(place: Place, attempt: int, step: int, folder: Path) -> HeldShard:
     )
 
 
+class LoadError(CheckpointError):
+    """A copy that verifies and still cannot be loaded, or a peer that was lost meanwhile; the cause tells which."""
+
+
+_LOADING_FAILS = (OSError, RuntimeError, LookupError, TypeError, ValueError, EOFError, CheckpointException)
+"""What torch, its unpickler and our own decoding raise over contents that are not what they should be."""
+
+
 class Restorer:
     """Loads an agreed choice into the training state."""
 
@@ -124,17 +133,30 @@ class Restorer:
         self._group = group
 
     def restore(self, choice: Choice, distributed: dict[str, Tensor]) -> TrainState:
-        """Fill the tensors and give up what older attempts wrote beyond the point; step 0 when there is none."""
-        point = choice.point
-        if point is None:
-            state = TrainState()
-        elif point.tier == "memory":
-            state = self._codec.unpack(self._shard(point, choice.holders))
-        else:
-            folder = disk_folder(self._place.directory, step=point.step, attempt=point.attempt)
-            state = self._disk.load(folder, distributed)
+        """Fill the tensors and give up what older attempts wrote beyond the point; step 0 when there is none.
+
+        Raises `LoadError` when the copy cannot be read in.
+        """
+        state = TrainState() if choice.point is None else self._load(choice.point, choice.holders, distributed)
         self._give_up(state.step)
         return state
+
+    def _load(
+        self, point: ResumePoint, holders: dict[int, tuple[int, ...]], distributed: dict[str, Tensor]
+    ) -> TrainState:
+        try:
+            if point.tier == "memory":
+                return self._codec.unpack(self._shard(point, holders))
+            folder = disk_folder(self._place.directory, step=point.step, attempt=point.attempt)
+            return self._disk.load(folder, distributed)
+        except EverstepError:
+            raise
+        except _LOADING_FAILS as error:
+            why = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
+            raise LoadError(
+                f"the copy of step {point.step} in tier {point.tier} cannot be loaded ({why})",
+                mend="resume from an older copy",
+            ) from error
 
     def _shard(self, point: ResumePoint, holders: dict[int, tuple[int, ...]]) -> Tensor:
         """This rank's shard, from the own node or sent by the first rank that holds it; all ranks pass here."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +288,25 @@ def test_a_damaged_newest_disk_checkpoint_falls_back_to_the_one_before(job: Job,
     _assert_equal(job, reference)
 
 
+@pytest.mark.parametrize(("tier", "file"), [("memory", "shard.bin"), ("disk", ".metadata")])
+def test_a_copy_that_verifies_but_cannot_be_loaded_ends_every_rank_with_the_reason(
+    job: Job, tier: str, file: str
+) -> None:
+    job.killed_at(12)
+    if tier == "disk":
+        for node in (0, 1):
+            shutil.rmtree(job.memory(node))
+    for folder in [
+        *manifest.committed(job.disk),
+        *(each for node in (0, 1) for each in manifest.committed(job.memory(node))),
+    ]:
+        if (folder / file).exists():
+            _sign_rubbish(folder, file)
+    assert job.start(2).codes() == [WorkerExit.CHECKPOINT] * 2, job.log(0)
+    assert "reason=checkpoint" in job.log(0).splitlines()[-1]
+    assert "resume from an older copy" in job.log(0) + job.log(1) or "use another copy" in job.log(0)
+
+
 def test_a_poisoned_batch_is_named_and_left_out(tmp_path: Path, parent: Parent) -> None:
     job = _job(tmp_path / "poisoned", parent, chaos=True)
     job.output.mkdir()
@@ -354,6 +373,14 @@ def test_train_runs_through_torchrun_without_a_controller(job: Job, capfd: pytes
     assert launch(path, 1) == 0, capfd.readouterr().err
     assert job.result()["steps"] == 3
     assert job.resumes()[-1]["attempt"] == 1
+
+
+def _sign_rubbish(folder: Path, file: str) -> None:
+    """Contents that nobody can read, with a manifest that agrees with them."""
+    (folder / file).write_bytes(b"rubbish" * 999)
+    known = manifest.read(folder)
+    files = {**known.files, file: manifest.checksum(folder / file)}
+    manifest.commit(folder, replace(known, files=files), durable=False)
 
 
 def _flip_a_byte(path: Path) -> None:

@@ -255,6 +255,18 @@ def test_a_lost_node_is_restored_from_its_buddy(job: Job, reference: Job) -> Non
     _assert_equal(job, reference)
 
 
+def test_a_node_that_cannot_hold_snapshots_trains_on_and_the_disk_protects_it(job: Job, reference: Job) -> None:
+    job.memory(1).parent.mkdir(parents=True)
+    job.memory(1).write_text("in the way")
+    job.killed_at(12)
+    assert job.log(1).count("no snapshot of step") == 1
+    failed = ("everstep_checkpoint_duration_seconds", "memory", "save", "failed", "count")
+    assert job.record(1).value(*failed) >= 11
+    job.finish(2)
+    assert job.resumes()[-1]["step"] >= 10
+    _assert_equal(job, reference)
+
+
 def test_damaged_memory_copies_fall_back_to_disk(job: Job, reference: Job) -> None:
     job.killed_at(12)
     for shard in job.root.glob("node-*/memory/demo/*/*/rank-1/shard.bin"):

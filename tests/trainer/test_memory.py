@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,23 @@ def test_a_fenced_attempt_commits_nothing(tmp_path: Path) -> None:
     with pytest.raises(FencedError):
         _tier(root, attempt=1).save(torch.zeros(10, dtype=torch.uint8), _manifest(4))
     assert _steps(root) == []
+
+
+def test_a_node_without_room_keeps_what_it_has_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = MemoryRoot(path=tmp_path)
+    shard = torch.zeros(10, dtype=torch.uint8)
+    for step in (1, 2):
+        _tier(root).save(shard, _manifest(step))
+
+    def full(path: Path, data: memoryview) -> None:
+        path.write_bytes(bytes(data[:4]))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("everstep.trainer.checkpoint.memory.write_bytes", full)
+        for step in (3, 4, 5):
+            with pytest.raises(OSError, match="No space left"):
+                _tier(root).save(shard, _manifest(step))
+    assert _steps(root) == [(1, 1), (1, 2)]
+    _tier(root).save(shard, _manifest(6))
+    assert _steps(root) == [(1, 2), (1, 6)]

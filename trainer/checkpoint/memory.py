@@ -74,26 +74,38 @@ class MemoryTier:
     def save(self, shard: Tensor, commit: Manifest) -> None:
         """Store the shard here and on the buddy. On return of every rank the step is committed on two nodes.
 
-        Raises `FencedError` before anything is written.
+        Raises `FencedError` before anything is written, and `OSError` when this node has no room: only after the ranks
+        have exchanged everything, so that no other rank waits and training can go on without this snapshot.
         """
         self._fence.check()
         data = shard.numpy().data
         digest = FileSum(size=len(data), sha256=hashlib.sha256(data).hexdigest())
         commit = replace(commit, files={SHARD_FILE: digest})
         sending = self._send(shard, commit)
-        self._store(commit, data)
-        self._receive(commit)
+        problems = [self._stored(commit, data), self._receive(commit)]
         for work in sending:
             work.wait()
+        for problem in problems:
+            if problem is not None:
+                raise problem  # and nothing is pruned: what is there may be all that is left
         if self._prunes:
             self._root.prune(self._keep)
 
-    def _store(self, commit: Manifest, data: memoryview) -> None:
+    def _stored(self, commit: Manifest, data: memoryview) -> OSError | None:
+        """What kept the shard from being stored; nothing of it is left then."""
         rank = self._rank if commit.rank is None else commit.rank
         folder = self._root.shard(step=commit.step, attempt=commit.attempt, rank=rank)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / SHARD_FILE, data)
-        manifest.commit(folder, commit, durable=False)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_bytes(folder / SHARD_FILE, data)
+            manifest.commit(folder, commit, durable=False)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # another rank's shard stays
+                folder.parent.rmdir()
+                folder.parent.parent.rmdir()
+            return error
+        return None
 
     def _send(self, shard: Tensor, commit: Manifest) -> list[dist.Work]:
         if self._group is None:
@@ -105,9 +117,9 @@ class MemoryTier:
         works = [dist.isend(part, buddy, group=self._group, tag=tag) for tag, part in enumerate((head, shard))]
         return [work for work in works if work is not None]
 
-    def _receive(self, own: Manifest) -> None:
+    def _receive(self, own: Manifest) -> OSError | None:
         if self._group is None:
-            return
+            return None
         source = (self._rank - 1) % own.world_size
         head = torch.empty(_HEAD_BYTES, dtype=torch.uint8)
         dist.recv(head, source, group=self._group, tag=0)
@@ -115,7 +127,7 @@ class MemoryTier:
         shard = torch.empty(entry.size, dtype=torch.uint8)
         dist.recv(shard, source, group=self._group, tag=1)
         copy = replace(own, rank=source, files={SHARD_FILE: entry})
-        self._store(copy, shard.numpy().data)
+        return self._stored(copy, shard.numpy().data)
 
 
 def write_bytes(path: Path, data: memoryview) -> None:

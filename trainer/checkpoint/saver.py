@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from torch import Tensor
 
 from everstep.core.manifest import Manifest
@@ -12,6 +14,8 @@ from everstep.trainer.checkpoint.shard import ShardCodec
 from everstep.trainer.config import CheckpointConfig
 from everstep.trainer.state import TrainState
 from everstep.trainer_integration import EverstepCallback
+
+_LOGGER = logging.getLogger("everstep.trainer.checkpoint")
 
 
 class Saver:
@@ -37,6 +41,7 @@ class Saver:
         self._callback = callback
         self._disk_step = -1
         self._memory_step = -1
+        self._memory_fails = False
 
     def after_step(self, state: TrainState) -> None:
         """Write the tiers that are due. Raises `FencedError` before writing anything when the attempt is outdated.
@@ -46,11 +51,22 @@ class Saver:
         if self._memory_step >= 0:
             self._callback.on_checkpoint("memory", self._memory_step)
         if self._memory is not None and _due(state.step, self._config.memory_every_steps):
-            with self._callback.checkpoint("memory", "save"):
-                self._memory.save(self._codec.pack(state), self._manifest(state, self._place.rank))
-            self._memory_step = state.step
+            self._to_memory(self._memory, state)
         if _due(state.step, self._config.disk_every_steps):
             self.to_disk(state)
+
+    def _to_memory(self, tier: MemoryTier, state: TrainState) -> None:
+        """A node without room for the snapshot is said once; the disk tier still protects the job."""
+        try:
+            with self._callback.checkpoint("memory", "save"):
+                tier.save(self._codec.pack(state), self._manifest(state, self._place.rank))
+        except OSError as error:
+            if not self._memory_fails:
+                _LOGGER.warning("no snapshot of step %d in memory (%s); free the node's tmpfs", state.step, error)
+            self._memory_fails = True
+        else:
+            self._memory_step = state.step
+            self._memory_fails = False
 
     def to_disk(self, state: TrainState) -> None:
         """Write a disk checkpoint unless this very step has one."""

@@ -35,7 +35,7 @@ class Size:
     training_s: float
 
 
-QUICK = Size(steps=100_000, agent_s=15.0, training_s=12.0)
+QUICK = Size(steps=100_000, agent_s=10.0, training_s=12.0)
 FULL = Size(steps=1_000_000, agent_s=120.0, training_s=600.0)
 
 
@@ -52,15 +52,22 @@ def goals(costs: Costs) -> dict[str, str]:
     """Pure: met or missed, with the reason where a number says less than it seems."""
     one = costs.agent.agent
     gpus = "" if costs.agent.num_gpu_series else f" ({costs.agent.gpu_source})"
-    loss = costs.training
-    told = "met" if loss.difference <= training.GOAL_SHARE else "missed"
-    wide = " (interval wider than the goal)" if loss.wider_than_goal else ""
     return {
         f"hooks <= {callback.GOAL_US:g} us a step": _met(costs.hooks["everstep"].median_us <= callback.GOAL_US),
         f"agent <= {agent.GOAL_SHARE:.0%} of a core": _met(one.core_share <= agent.GOAL_SHARE) + gpus,
         f"agent <= {agent.GOAL_BYTES / 1e6:.0f} MB resident": _met(one.rss_bytes <= agent.GOAL_BYTES) + gpus,
-        f"training loses <= {training.GOAL_SHARE:.1%}": told + wide,
+        f"training loses <= {training.GOAL_SHARE:.1%}": _proven(costs.training),
     }
+
+
+def _proven(loss: Comparison) -> str:
+    """Met or missed when the whole interval is on one side of the goal."""
+    if loss.high <= training.GOAL_SHARE:
+        return "met"
+    if loss.low > training.GOAL_SHARE:
+        return "missed"
+    wide = ", wider than the goal" if loss.wider_than_goal else ""
+    return f"not proven: {loss.difference:+.2%}, interval {loss.low:+.2%} to {loss.high:+.2%}{wide}"
 
 
 def _met(good: bool) -> str:
@@ -118,7 +125,8 @@ def _training_lines(one: Comparison) -> list[str]:
         "## Training with and without\n",
         f"The bundled decoder on one core, {one.step_ms:.1f} ms a step, {one.num_steps:,} steps in {one.num_groups}",
         "groups of four alternating blocks: callback and agent on, both off, both off, on. Throughput lost, ratio of",
-        f"medians: **{one.difference:+.3%}**, 95 % interval {one.low:+.3%} to {one.high:+.3%} (bootstrap over groups).",
+        f"medians: **{one.difference:+.3%}**, 95 % interval {one.low:+.3%} to {one.high:+.3%} (bootstrap over groups);",
+        f"by CPU time of the training thread {one.cpu_difference:+.3%}, {one.cpu_low:+.3%} to {one.cpu_high:+.3%}.",
         "A negative loss is noise. The agent has a core of its own; where training takes every core, its share of a",
         "core above comes on top.",
         *(["The interval is wider than the goal: this run cannot prove it."] if one.wider_than_goal else []),
@@ -152,7 +160,8 @@ def run(size: Size, *, seed: int) -> Costs:
     print(f"agent: {one.core_share:.2%} of a core, {one.rss_bytes / 1e6:.1f} MB, {spent.gpu_source}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         loss = training.measure(Path(folder), seconds=size.training_s, seed=seed)
-    print(f"training: {loss.difference:+.3%} ({loss.low:+.3%} to {loss.high:+.3%})", flush=True)
+    by_cpu = f"by CPU time {loss.cpu_difference:+.3%} ({loss.cpu_low:+.3%} to {loss.cpu_high:+.3%})"
+    print(f"training: {loss.difference:+.3%} ({loss.low:+.3%} to {loss.high:+.3%}), {by_cpu}", flush=True)
     return Costs(hooks=hooks, agent=spent, training=loss)
 
 

@@ -31,6 +31,7 @@ from everstep.collector.sampling import Sampling
 from everstep.collector.server import AgentServer, bind, server_of
 from everstep.collector.sources import watched_sources
 from everstep.collector.supervisor import Supervisor
+from everstep.collector.ticker import tick_every
 from everstep.collector.watching import Watch
 from everstep.collector.workers import WorkerTable
 from everstep.core.clock import Clock, SteadyClock, SystemClock
@@ -111,16 +112,12 @@ class NodeAgent:
         host, port = socket.getsockname()[:2]
         self._log.info("agent_started", node=self._settings.node, listen=f"{host}:{port}")
         slim.settle()
-        loops = [asyncio.create_task(pusher.run()), asyncio.create_task(self._poll())]
+        polling = tick_every(self._settings.poll_interval_s, self._watch.poll)
+        loops = [asyncio.create_task(pusher.run()), asyncio.create_task(polling)]
         try:
             await _serve_while_running(server, socket, loops)
         finally:
             await self._shut_down(pusher, loops)
-
-    async def _poll(self) -> None:
-        while True:
-            self._watch.poll()
-            await asyncio.sleep(self._settings.poll_interval_s)
 
     async def _shut_down(self, pusher: Pusher, loops: list[asyncio.Task[None]]) -> None:
         self._sampling.ask_to_stop()

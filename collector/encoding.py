@@ -38,21 +38,20 @@ class BatchEncoder:
         self._fronts: dict[_SeriesKey, bytes] = {}
 
     def encode(self, samples: Iterable[Sample | Dated], now: float) -> Batch:
-        """One body with every point of the samples; values without points or date of their own are stamped `now`.
-
-        What comes last of a series counts.
-        """
+        """One body with every point of the samples; values without points or date of their own are stamped `now`."""
         bodies: dict[_SeriesKey, bytes] = {}
         several: dict[_SeriesKey, int] = {}
+        plain: list[Sample] = []
         for one in samples:
             if isinstance(one, Dated):
                 self._put(one.samples, one.at, bodies)
             elif one.points is None:
-                self._put((one,), now, bodies)
+                plain.append(one)
             else:
                 key = (one.metric, one.suffix, one.labels)
                 bodies[key] = self._pointed(key, one.points)
                 several[key] = len(one.points)
+        self._put(plain, now, bodies)
         bodies |= {key: self._end(key, now) for key in self._ended(bodies)}
         return Batch(
             body=remote_write.compress(b"".join(bodies.values())),
@@ -62,14 +61,15 @@ class BatchEncoder:
     def _put(self, samples: Iterable[Sample], at: float | None, bodies: dict[_SeriesKey, bytes]) -> None:
         """Samples of one time; without one their series just live on."""
         time = remote_write.encode_time(at) if at is not None else b""
-        plain = len(time) == TIME_SIZE
+        if len(time) != TIME_SIZE:
+            for sample in samples:
+                key = (sample.metric, sample.suffix, sample.labels)
+                bodies[key] = self._pointed(key, ((at, sample.value),) if at is not None else ())
+            return
         fronts = self._fronts
         for sample in samples:
             key = (sample.metric, sample.suffix, sample.labels)
-            if plain:
-                bodies[key] = (fronts.get(key) or self._front(key)) + _pack(sample.value) + time
-            else:
-                bodies[key] = self._pointed(key, ((at, sample.value),) if at is not None else ())
+            bodies[key] = (fronts.get(key) or self._front(key)) + _pack(sample.value) + time
 
     def _ended(self, living: Mapping[_SeriesKey, bytes]) -> list[_SeriesKey]:
         """Every series of this push has its block by now, so that equal numbers say that none has ended."""

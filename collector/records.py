@@ -104,7 +104,9 @@ class RecordWatcher:
         for path, inode in present.items():
             watched = self._open(path, inode)
             if watched is not None and not watched.closing:
-                changes.extend(self._advance(watched))
+                change = self._advance(watched)
+                if change is not None:
+                    changes.append(change)
         return changes
 
     def _open(self, path: str, inode: int) -> _Watched | None:
@@ -129,24 +131,24 @@ class RecordWatcher:
         self._watched[path] = watched = _Watched(reader, inode, RecordSeries(reader.job, reader.rank))
         return watched
 
-    def _advance(self, watched: _Watched) -> Iterator[RecordChange]:
+    def _advance(self, watched: _Watched) -> RecordChange | None:
         reader = watched.reader
         before = watched.snapshot
         if before is not None and reader.sequence() == before.sequence:
-            return
+            return None
         try:
             snapshot = reader.read(after=watched.last_end)
         except EverstepError:
-            return  # cut off by someone: nothing new can be told
+            return None  # cut off by someone: nothing new can be told
         if snapshot.sequence == 0:
-            return
+            return None
         watched.snapshot = snapshot
         steps = [step for step in snapshot.steps if step.end > watched.last_end]
         if steps:
             watched.fresh_steps.extend(steps)
             watched.last_end = steps[-1].end
         counted = before.value(NONFINITE) if before is not None else 0.0
-        yield RecordChange(
+        return RecordChange(
             job=snapshot.job,
             rank=snapshot.rank,
             attempt=snapshot.attempt,
@@ -158,7 +160,7 @@ class RecordWatcher:
         """The rank has ended: read its last words; its series end after they have been drained once."""
         for watched in self._watched.values():
             if watched.reader.job == job and watched.reader.rank == rank and not watched.closing:
-                list(self._advance(watched))
+                self._advance(watched)
                 watched.closing = True
 
     def collect(self) -> Iterable[Sample]:

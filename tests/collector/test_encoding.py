@@ -86,3 +86,15 @@ def test_batches_merge_by_concatenation() -> None:
     assert merged.num_samples == 3
     found = [samples for _, samples in decode(decompress(merged.body, max_bytes=1 << 20))]
     assert found == [[(NOW, 0.0)], [(NOW + 1, 1.0)], [(NOW + 2, 2.0)]]
+
+
+def test_readings_of_one_time_share_it_and_what_was_pushed_before_lives_on() -> None:
+    one = encoder()
+    reading = [sample(1.0), sample(2.0, "1")]
+    first = one.encode([Dated(samples=reading, at=NOW - 3)], NOW)
+    assert first.num_samples == 2
+    assert sorted(decoded(first.body).values()) == [[(NOW - 3, 1.0)], [(NOW - 3, 2.0)]]
+    again = one.encode([Dated(samples=reading, at=None)], NOW + 1)
+    assert (again.num_samples, decoded(again.body)) == (0, {})
+    gone = one.encode([Dated(samples=reading[1:], at=None)], NOW + 2)
+    assert list(decoded(gone.body)) == [NAME]

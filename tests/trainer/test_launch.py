@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -42,8 +43,12 @@ def test_an_interrupted_training_ends_with_130_whatever_torchrun_says(tmp_path: 
     command = [sys.executable, "-c", LAUNCHER, str(stand_in), str(config)]
     with subprocess.Popen(command, start_new_session=True) as launcher:
         appears(tmp_path / "pid")
-        os.killpg(launcher.pid, signal.SIGINT)  # as a terminal does
-        assert launcher.wait(timeout=TIMEOUT_S) == 130
+        try:
+            os.killpg(launcher.pid, signal.SIGINT)  # as a terminal does
+            assert launcher.wait(timeout=TIMEOUT_S) == 130
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
 
 
 def test_torchrun_does_not_outlive_a_killed_launcher(tmp_path: Path) -> None:

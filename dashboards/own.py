@@ -159,5 +159,18 @@ BOARD = Board(
             low=0,
             high=1,
         ),
+        Panel(
+            title="Sources that give nothing",
+            description="Of the agents, by node: their calls hang or fail, so their series are absent.",
+            unit=Unit.SHORT,
+            queries=(
+                Query(
+                    expr="sum by (node, source) (everstep_agent_source_up{@node} == bool 0)",
+                    legend="{{node}} {{source}}",
+                ),
+            ),
+            thresholds=limits(orange=1, red=2),
+            low=0,
+        ),
     ),
 )

@@ -109,6 +109,38 @@ def test_the_base_package_works_in_an_empty_environment(wheel: Path, tmp_path: P
     assert set(loaded.split()) <= {"everstep", "__main__"}
 
 
+@pytest.mark.parametrize(("module", "extra"), [("lightning", "lightning"), ("huggingface", "huggingface")])
+def test_a_callback_without_its_framework_says_what_to_install(
+    wheel: Path, tmp_path: Path, module: str, extra: str
+) -> None:
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps"]
+    _run([*command, str(wheel)], tmp_path)
+    program = f"import everstep.trainer_integration.{module}"
+    done = subprocess.run([str(python), "-I", "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(f" is not installed; pip install 'everstep[{extra}]'")
+
+
+def test_the_base_package_requires_nothing_and_each_framework_is_an_extra(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    needs = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    assert [need for need in needs if "extra ==" not in need] == []
+    of_frameworks = {
+        need.partition(";")[0].rstrip("<>=,.0123456789"): need.partition("extra == ")[2]
+        for need in needs
+        if need.startswith(("accelerate", "pytorch-lightning", "transformers"))
+    }
+    assert of_frameworks == {
+        "accelerate": '"huggingface"',
+        "pytorch-lightning": '"lightning"',
+        "transformers": '"huggingface"',
+    }
+
+
 def test_the_command_without_typer_says_what_to_install(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"

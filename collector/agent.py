@@ -54,7 +54,8 @@ class NodeAgent:
         check_names(settings.jobs, self._paths)
         fence = Fence(self._paths.attempt_file)
         self._table = WorkerTable(settings.node, fence, self._clock)
-        self._records = RecordWatcher(self._paths.run_dir / "records", self._table.accepts_record)
+        rejections = Rejections()
+        self._records = RecordWatcher(self._paths.run_dir / "records", self._table.accepts_record, rejections)
         self._parents = Parents(settings, self._paths)
         self._state = NodeState(
             settings=settings,
@@ -67,7 +68,7 @@ class NodeAgent:
         ender = Ender(self._state)
         self._supervisor = Supervisor(self._state, self._parents, ender)
         self._watch = Watch(self._state, ender)
-        self._sampling = _sampling(settings, self._paths, self._clock)
+        self._sampling = _sampling(settings, self._paths, self._clock, rejections)
         self._told_here = (self._table, self._parents, RunInfo(self._records, settings.jobs))
         self._log = structlog.get_logger()
 
@@ -182,8 +183,7 @@ async def _serve_while_running(server: AgentServer, socket: object, loops: list[
             loop.result()
 
 
-def _sampling(settings: AgentSettings, paths: NodePaths, clock: Clock) -> Sampling:
-    rejections = Rejections()
+def _sampling(settings: AgentSettings, paths: NodePaths, clock: Clock, rejections: Rejections) -> Sampling:
     steady = SteadyClock()
     gpus = Gpus(
         settings,

@@ -62,6 +62,15 @@ class Rejections:
             )
 
 
+def is_possible(metric: Metric, value: float) -> bool:
+    """What one value tells by itself, without the one before it: counts are judged by their rise later."""
+    if metric.gate.per_second:
+        return 0 <= value < BLANK
+    if metric.kind is MetricKind.HISTOGRAM:
+        return math.isfinite(value)
+    return metric.admits(value)
+
+
 class _Known:
     """What the gate remembers of a series: its newest admitted value and when it was read."""
 

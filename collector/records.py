@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from everstep.collector.gate import Rejections
 from everstep.collector.record_series import RecordSeries
 from everstep.collector.samples import Sample
 from everstep.core.errors import EverstepError
@@ -88,9 +89,13 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 class RecordWatcher:
     """All records below `root` (`<root>/<job>/rank-<r>.rec`) that `accepts(job, rank, attempt)` lets in."""
 
-    def __init__(self, root: Path, accepts: Callable[[str, int, int], bool]) -> None:
+    def __init__(
+        self, root: Path, accepts: Callable[[str, int, int], bool], rejections: Rejections | None = None
+    ) -> None:
+        """`rejections` counts what the range gate refuses; without it nobody is told."""
         self._folders = _Folders(str(root))
         self._accepts = accepts
+        self._rejections = rejections if rejections is not None else Rejections()
         self._watched: dict[str, _Watched] = {}
         self._refused: dict[str, int] = {}
         self._log = structlog.get_logger()
@@ -128,7 +133,7 @@ class RecordWatcher:
             return None
         if watched is not None:
             watched.reader.close()
-        self._watched[path] = watched = _Watched(reader, inode, RecordSeries(reader.job, reader.rank))
+        self._watched[path] = watched = _Watched(reader, inode, RecordSeries(reader.job, reader.rank, self._rejections))
         return watched
 
     def _advance(self, watched: _Watched) -> RecordChange | None:

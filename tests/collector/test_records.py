@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from everstep.collector.gate import Rejections
 from everstep.collector.records import NONFINITE, RecordWatcher
 from everstep.collector.samples import Sample
 from everstep.core.metrics import METRIC_BY_NAME
 from everstep.core.rank_record import SLOTS, RankRecordWriter
+from everstep.trainer_integration import EverstepCallback
 
 LOSS = "everstep_train_loss"
 STEPS = "everstep_train_steps_total"
@@ -58,6 +60,45 @@ def test_nothing_is_read_twice_while_the_rank_is_silent(tmp_path: Path, watcher:
     finish_step(writer, 1)
     assert [change.rank for change in watcher.poll()] == [0]
     assert watcher.poll() == []
+
+
+def test_what_is_impossible_stays_on_the_node_and_is_counted_once(tmp_path: Path) -> None:
+    rejections = Rejections()
+    watcher = RecordWatcher(tmp_path, lambda *_: True, rejections)
+    writer = writer_at(tmp_path)
+    rate = SLOTS[("everstep_train_learning_rate", ())]
+    writer.set(rate, 82505.0)
+    finish_step(writer, 1, end=100.0, loss=1e12)
+    finish_step(writer, 2, end=101.0, loss=math.nan)
+    watcher.poll()
+    drained = list(watcher.drain())
+    (loss,) = named(drained, LOSS)
+    assert loss.points is not None
+    assert [at for at, _ in loss.points] == [101.0]
+    assert named(drained, "everstep_train_learning_rate") == []
+    assert named(list(watcher.collect()), STEPS)[0].value == 2.0
+    counted = {dict(sample.labels)["metric"]: sample.value for sample in rejections.collect()}
+    assert counted == {LOSS: 1.0, "everstep_train_learning_rate": 1.0}
+    writer.set(rate, 3e-4)
+    finish_step(writer, 3)
+    watcher.poll()
+    assert named(list(watcher.drain()), "everstep_train_learning_rate")[0].value == 3e-4
+
+
+def test_the_callback_writes_nothing_that_is_refused(tmp_path: Path) -> None:
+    rejections = Rejections()
+    watcher = RecordWatcher(tmp_path, lambda *_: True, rejections)
+    callback = EverstepCallback(writer_at(tmp_path), attempt=1)
+    watcher.poll()
+    list(watcher.drain())
+    callback.on_train_start()
+    for step in (1, 2):
+        callback.step_begin(step)
+        callback.step_end(step, loss=2.0)
+        watcher.poll()
+        list(watcher.drain())
+        list(watcher.collect())
+    assert list(rejections.collect()) == []
 
 
 def test_a_new_nonfinite_step_is_urgent(tmp_path: Path, watcher: RecordWatcher) -> None:

@@ -48,24 +48,92 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataConfig:
-    """Sorted *.py files below `directory` (default: the Python standard library), at most `max_bytes` of them.
+class ShardsConfig:
+    """Large data: every file at `url` (a folder, `s3://bucket/prefix`, ...) that ends with `suffix` is a shard.
 
-    `batch_size` is the global number of windows in a batch; `skip_batches` are left out of the data order.
+    The windows of `mix` shards are shuffled together; a rank holds that many at once.
+    """
+
+    url: str | None = None
+    suffix: str = ""
+    mix: int = 8
+
+    def __post_init__(self) -> None:
+        _require(self.mix > 0, "data.shards.mix must be positive", "1 shuffles within each shard only")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefetchConfig:
+    """How many shards are read ahead of their need, by how many threads; `timeout_s` bounds one attempt of a read."""
+
+    shards_ahead: int = 16
+    num_threads: int = 4
+    attempts: int = 3
+    timeout_s: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name in ("shards_ahead", "num_threads", "attempts", "timeout_s"):
+            _require(getattr(self, name) > 0, f"data.prefetch.{name} must be positive", "give a number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheConfig:
+    """What one rank holds: `memory_mb` MiB of shards and, with a `directory` on a local disk, `disk_mb` more."""
+
+    memory_mb: int = 512
+    directory: Path | None = None
+    disk_mb: int = 8192
+
+    def __post_init__(self) -> None:
+        for name in ("memory_mb", "disk_mb"):
+            _require(getattr(self, name) > 0, f"data.cache.{name} must be positive", "give whole MiB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskConfig:
+    """Span masking: `ratio` of the inputs (0: none) is hidden behind `byte`, in spans of `span` bytes."""
+
+    ratio: float = 0.0
+    span: int = 4
+    byte: int = 0
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.ratio <= 0.9, "data.mask.ratio is outside 0 to 0.9", "give a ratio; 0 is none")
+        _require(self.span > 0, "data.mask.span must be positive", "give a length in bytes")
+        _require(0 <= self.byte <= 255, "data.mask.byte is outside 0 to 255", "give a byte")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Sorted *.py files below `directory` (default: the standard library), at most `max_bytes` of them; or `shards`.
+
+    `batch_size` is the global number of windows in a batch; `skip_batches` are left out of the data order. Each stage
+    of the pipeline holds up to `batches_ahead` batches.
     """
 
     directory: Path | None = None
     max_bytes: int = 2 * 2**20
     batch_size: int = 9
     skip_batches: tuple[int, ...] = ()
+    batches_ahead: int = 4
+    shards: ShardsConfig = field(default_factory=ShardsConfig)
+    prefetch: PrefetchConfig = field(default_factory=PrefetchConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    mask: MaskConfig = field(default_factory=MaskConfig)
 
     def __post_init__(self) -> None:
         _require(self.batch_size > 0, "data.batch_size must be positive", "give a whole number of at least 1")
+        _require(self.batches_ahead > 0, "data.batches_ahead must be positive", "give a whole number of at least 1")
         _require(self.max_bytes >= 4096, "data.max_bytes is below 4096", "allow at least a few kilobytes of text")
         _require(
             all(batch >= 0 for batch in self.skip_batches),
             "data.skip_batches holds a negative index",
             "batches count from 0",
+        )
+        _require(
+            self.directory is None or self.shards.url is None,
+            "data.directory and data.shards.url are both set",
+            "keep one of them",
         )
 
 

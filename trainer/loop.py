@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,7 @@ from everstep.core.errors import EverstepError
 from everstep.trainer.chaos import Poison, Slowness
 from everstep.trainer.checkpoint.saver import Saver
 from everstep.trainer.config import TrainConfig
-from everstep.trainer.data import Batch, DataOrder
+from everstep.trainer.data import Batch, DataError, DataOrder, DataPipeline, Sample
 from everstep.trainer.journal import Journal
 from everstep.trainer.model import flops_per_token, weighted_loss
 from everstep.trainer.optimizer import ShardedAdamW, learning_rate
@@ -50,6 +50,7 @@ class Parts:
     model: nn.Module
     optimizer: ShardedAdamW
     order: DataOrder
+    data: DataPipeline
     saver: Saver
     callback: EverstepCallback
     journal: Journal
@@ -67,6 +68,11 @@ class TrainLoop:
         self._flops = flops_per_token(parts.config.model)
 
     @property
+    def data(self) -> DataPipeline:
+        """To be started before the first step."""
+        return self._parts.data
+
+    @property
     def finished(self) -> bool:
         return self.state.step >= self._parts.config.steps
 
@@ -76,9 +82,9 @@ class TrainLoop:
         batch, left_out = parts.order.next(self.state.position, parts.skip)
         callback.step_begin(batch.index)
         with callback.phase("data"):
-            tokens, weights = self._load(batch)
+            sample, weights = self._load(batch)
         self._announce_collectives()
-        spent = self._forward_backward(tokens, weights)
+        spent = self._forward_backward(sample, weights)
         with callback.phase("optimizer"):
             squares = parts.optimizer.collect_gradients()
         with callback.phase("collective"):
@@ -114,27 +120,32 @@ class TrainLoop:
                 "skipped": list(state.position.skipped),
                 "attempt": parts.attempt,
                 "tokens": state.tokens,
+                "data_stages": {stage: asdict(timing) for stage, timing in parts.data.timings().items()},
             }
         )
         parts.journal.close()
 
-    def _load(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """This rank's windows [n, context + 1] and the weight of each target; corrupted data has NaN weights."""
+    def _load(self, batch: Batch) -> tuple[Sample, Tensor]:
+        """This rank's part of the batch and the weight of each target; corrupted data has NaN weights."""
         parts = self._parts
-        tokens = torch.from_numpy(parts.order.tokens(batch.slice(parts.rank, parts.world_size)))
-        weights = torch.ones(tokens.shape[0], tokens.shape[1] - 1)
+        sample = parts.data.next()
+        if sample.index != batch.index:
+            raise DataError(
+                f"the data pipeline gave batch {sample.index} where {batch.index} is due", mend="report it as a defect"
+            )
+        weights = torch.ones(sample.targets.shape, device=sample.targets.device)
         if parts.poison is not None and parts.poison.marks(batch.index, parts.rank):
             weights.fill_(math.nan)
-        return tokens, weights
+        return sample, weights
 
-    def _forward_backward(self, tokens: Tensor, weights: Tensor) -> Tensor:
+    def _forward_backward(self, sample: Sample, weights: Tensor) -> Tensor:
         """The summed loss of this rank's slice. FSDP averages gradients over ranks, hence the factor world size."""
         parts, callback = self._parts, self._parts.callback
         global_tokens = parts.config.data.batch_size * parts.config.model.context
         factor = parts.slowness.factor() if parts.slowness else 1.0
         with callback.phase("forward"):
             started = time.thread_time()
-            loss = weighted_loss(parts.model(tokens[:, :-1]), tokens[:, 1:], weights)
+            loss = weighted_loss(parts.model(sample.inputs), sample.targets, weights)
             self._slow_down(factor, started)
         with callback.phase("backward"):
             started = time.thread_time()

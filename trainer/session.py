@@ -24,7 +24,7 @@ from everstep.trainer.checkpoint.resume import Place, Restorer, agree
 from everstep.trainer.checkpoint.saver import Saver
 from everstep.trainer.checkpoint.shard import ShardCodec
 from everstep.trainer.config import TrainConfig
-from everstep.trainer.data import DataOrder, read_corpus
+from everstep.trainer.data import DataOrder, DataPipeline, Share, Source, open_source
 from everstep.trainer.environment import WorkerEnvironment
 from everstep.trainer.journal import Journal
 from everstep.trainer.loop import Parts, TrainLoop
@@ -58,7 +58,8 @@ def train(config: TrainConfig, environment: WorkerEnvironment, callback: Everste
         loss=loop.state.loss,
         skipped=len(loop.state.position.skipped),
     )
-    return _run(config, loop, callback)
+    with loop.data:
+        return _run(config, loop, callback)
 
 
 def _checkpoint_dir(config: TrainConfig) -> Path:
@@ -142,31 +143,45 @@ def _build(
         state = Restorer(place, codec=codec, disk=disk, fence=fence, group=group).restore(choice, distributed)
     journal = Journal(config.output_dir, active=place.rank == 0)
     journal.resume(_resume_entry(place, choice, time.perf_counter() - started))
+    skip = environment.skip_batches | frozenset(config.data.skip_batches)
+    source = open_source(config.data)
+    order = _order(config, source)
+    state = _same_order(state, order)
+    share = Share(rank=place.rank, world_size=place.world_size, position=state.position, skip=skip)
     parts = Parts(
         config=config,
         rank=place.rank,
         world_size=place.world_size,
         attempt=place.attempt,
-        skip=environment.skip_batches | frozenset(config.data.skip_batches),
+        skip=skip,
         model=model,
         optimizer=optimizer,
-        order=_order(config),
+        order=order,
+        data=DataPipeline(source, order, config.data, share, device=torch.device("cpu"), seed=config.seed),
         saver=Saver(keep, place, codec=codec, memory=memory, disk=disk, distributed=distributed, callback=callback),
         callback=callback,
         journal=journal,
         poison=_poison(config) if config.chaos else None,
         slowness=Slowness(environment.node_dir) if config.chaos else None,
     )
-    return TrainLoop(parts, _same_text(state, parts.order))
+    return TrainLoop(parts, state)
 
 
-def _order(config: TrainConfig) -> DataOrder:
-    corpus = read_corpus(config.data)
-    return DataOrder(corpus, context=config.model.context, batch_size=config.data.batch_size, seed=config.seed)
+def _order(config: TrainConfig, source: Source) -> DataOrder:
+    num_short = sum(size <= config.model.context for size in source.catalog.sizes)
+    if num_short:
+        _LOGGER.warning("%d shards are shorter than a window and hold no sample", num_short)
+    return DataOrder(
+        source.catalog,
+        context=config.model.context,
+        batch_size=config.data.batch_size,
+        seed=config.seed,
+        mix=config.data.shards.mix,
+    )
 
 
-def _same_text(state: TrainState, order: DataOrder) -> TrainState:
-    """The state with the text's fingerprint. Raises `ConfigError` when other ranks or the checkpoint saw other text."""
+def _same_order(state: TrainState, order: DataOrder) -> TrainState:
+    """The state with what text and order are. Raises `ConfigError` when other ranks or the checkpoint had others."""
     extremes = torch.tensor([order.fingerprint, -order.fingerprint])
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
     if int(extremes.sum()) != 0:
@@ -177,7 +192,12 @@ def _same_text(state: TrainState, order: DataOrder) -> TrainState:
         raise ConfigError(
             "the text differs from the one the checkpoint was trained on", mend="restore the data or start anew"
         )
-    return replace(state, corpus=order.fingerprint)
+    if state.step and state.position.shuffle not in {0, order.shuffle}:
+        raise ConfigError(
+            "the order of the data differs from the one the checkpoint was trained on",
+            mend="restore seed, model.context, data.batch_size and data.shards.mix, or start anew",
+        )
+    return replace(state, corpus=order.fingerprint, position=replace(state.position, shuffle=order.shuffle))
 
 
 def _poison(config: TrainConfig) -> Poison:

@@ -83,6 +83,7 @@ def exit_code(error: BaseException) -> int:
     from everstep.trainer.checkpoint.choice import CheckpointError
     from everstep.trainer.checkpoint.fence import FencedError
     from everstep.trainer.checkpoint.resume import LoadError
+    from everstep.trainer.data import DataError
     from everstep.trainer.loop import NonFiniteLossError
 
     if isinstance(error, LoadError) and is_peer_loss(error):
@@ -93,6 +94,7 @@ def exit_code(error: BaseException) -> int:
         (CheckpointError, WorkerExit.CHECKPOINT),
         (ManifestError, WorkerExit.CHECKPOINT),
         (ConfigError, WorkerExit.USAGE),
+        (DataError, WorkerExit.EXCEPTION),  # a store's broken connection is no lost peer
         (MemoryError, WorkerExit.OUT_OF_MEMORY),
     )
     for kind, code in by_type:

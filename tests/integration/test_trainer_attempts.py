@@ -21,6 +21,8 @@ from torch.distributed import TCPStore
 from everstep.core import manifest
 from everstep.core.exits import WorkerExit
 from everstep.core.rank_record import RankRecordReader, RankSnapshot
+from everstep.trainer.config import DataConfig
+from everstep.trainer.data import read_corpus
 from everstep.trainer.launch import run as launch
 
 pytestmark = pytest.mark.integration
@@ -377,6 +379,56 @@ def test_a_disk_checkpoint_is_cut_anew_for_another_world_size(job: Job, referenc
     assert job.resumes()[-1]["tier"] == "disk"
     assert job.result()["sample_hash"] == reference.result()["sample_hash"]
     assert job.result()["final_loss"] == pytest.approx(reference.result()["final_loss"], abs=1e-3)
+
+
+def _sharded(root: Path, parent: Parent) -> Job:
+    """A job on nine shards of the corpus, of which a rank holds three in memory at a time."""
+    text = read_corpus(DataConfig(max_bytes=200_000)).text.tobytes()
+    shards = root / "shards"
+    shards.mkdir(parents=True)
+    for number in range(9):
+        (shards / f"{number}.bin").write_bytes(text[number * 22_000 : number * 22_000 + 20_000 + number])
+    data = {"batch_size": 4, "shards": {"url": str(shards), "mix": 3}, "prefetch": {"shards_ahead": 2, "attempts": 1}}
+    return _job(root, parent, data=data, model=MODEL | {"context": 1000}, steps=60)
+
+
+def test_a_job_on_shards_resumes_exactly_and_on_another_world_size(tmp_path: Path, parent: Parent) -> None:
+    straight, killed = _sharded(tmp_path / "straight", parent), _sharded(tmp_path / "killed", parent)
+    straight.finish(1)
+    assert set(straight.result()["data_stages"]) == {"prefetch", "cache", "transfer", "preprocess", "train"}
+    killed.killed_at(12)
+    running = killed.start(2)
+    killed.await_step(30)
+    running.kill(0)
+    running.codes()
+    killed.finish(3)
+    _assert_equal(killed, straight)
+    again = _sharded(tmp_path / "again", parent)
+    again.killed_at(50)
+    again.finish(2, world_size=1)
+    assert again.resumes()[-1]["step"] == 50
+    assert again.result()["sample_hash"] == straight.result()["sample_hash"]
+    assert again.result()["final_loss"] == pytest.approx(straight.result()["final_loss"], abs=1e-3)
+
+
+def test_an_unreadable_shard_ends_the_job_by_name_and_is_no_lost_peer(tmp_path: Path, parent: Parent) -> None:
+    job = _sharded(tmp_path, parent)
+    job.config["data"]["prefetch"]["shards_ahead"] = 1
+    running = job.start(1)
+    job.await_step(1)
+    for shard in (job.root / "shards").iterdir():
+        os.truncate(shard, 100)
+    codes = running.codes()
+    assert WorkerExit.EXCEPTION in codes
+    assert set(codes) <= {WorkerExit.EXCEPTION, WorkerExit.PEER_LOST}
+    assert "cannot read shard" in job.log(codes.index(WorkerExit.EXCEPTION))
+
+
+def test_another_order_of_the_data_is_refused(job: Job) -> None:
+    job.killed_at(12)
+    job.config["seed"] = 4
+    assert job.start(2).codes() == [WorkerExit.USAGE] * 2
+    assert "the order of the data differs from the one the checkpoint was trained on; restore seed" in job.log(0)
 
 
 def test_train_runs_through_torchrun_without_a_controller(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from everstep.core.exits import WorkerExit
 from everstep.trainer.checkpoint.choice import CheckpointError
 from everstep.trainer.checkpoint.fence import FencedError
 from everstep.trainer.checkpoint.resume import LoadError
+from everstep.trainer.data import DataError
 from everstep.trainer.loop import NonFiniteLossError
 from everstep.trainer.worker import exit_code, is_peer_loss, main
 
@@ -26,6 +27,7 @@ from everstep.trainer.worker import exit_code, is_peer_loss, main
         (ManifestError("x", mend="y"), WorkerExit.CHECKPOINT),
         (ConfigError("x", mend="y"), WorkerExit.USAGE),
         (OSError(errno.ENOSPC, "No space left on device"), WorkerExit.DISK_FULL),
+        (DataError("cannot read shard a (Connection reset by peer)", mend="y"), WorkerExit.EXCEPTION),
         (MemoryError(), WorkerExit.OUT_OF_MEMORY),
         (RuntimeError("[/gloo/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1"), WorkerExit.PEER_LOST),
         (RuntimeError("[unbound_buffer.cc:81] Timed out waiting 30000ms for recv operation"), WorkerExit.PEER_LOST),

@@ -8,6 +8,7 @@ import pytest
 from everstep.core.errors import ConfigError
 from everstep.trainer.config import DataConfig
 from everstep.trainer.data import Corpus, DataOrder, Position, read_corpus
+from everstep.trainer.data.gather import windows_of
 
 CONTEXT, BATCH = 8, 4
 
@@ -51,7 +52,8 @@ def test_rank_slices_cover_the_batch_in_order(world_size: int) -> None:
 
 
 def test_windows_hold_inputs_and_the_byte_that_follows() -> None:
-    tokens = _order().tokens(np.array([0, 2]))
+    text = np.arange(8 * 22 + 1, dtype=np.uint8)
+    tokens = windows_of(text, context=CONTEXT)[np.array([0, 2])]
     assert tokens.tolist() == [list(range(9)), list(range(16, 25))]
 
 

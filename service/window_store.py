@@ -9,7 +9,6 @@ series), `unknown` (not in the metric table).
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from everstep.core.remote_write import decode_labels, is_stale
 from everstep.service.fast_decode import Layouts, Others, Samples
 from everstep.service.foreign import Foreigners
+from everstep.service.refusals import Refusals
 from everstep.service.ring import TRIM_EVERY
 from everstep.service.slots import (
     AGE,
@@ -65,7 +65,8 @@ class WindowStore:
         self._bounds: dict[BoundKey, SeriesSlot] = {}
         self._bounded: dict[BoundKey, list[SeriesSlot]] = {}
         self._attempts: dict[tuple[str, str, int], int] = {}  # by node, job, rank: a rank may have moved
-        self._rejected: Counter[tuple[str, str]] = Counter()
+        self._refusals = Refusals()
+        self._rejected = self._refusals.counts
         self._accepted = 0
         self._last_push: dict[str, float] = {}
         self._world_sizes: dict[str, int] = {}
@@ -271,7 +272,7 @@ class WindowStore:
             return
         reason = refusal(slot, at, value, arrived=arrived, window_s=self._window_s)
         if reason:
-            self._rejected[slot.name, reason] += 1
+            self._refusals.add(slot.name, reason, node=slot.node, at=at, value=value, arrived=arrived)
             return
         slot.newest_at = at
         slot.newest = value

@@ -172,6 +172,7 @@ class World:
         self.agents = [Agent(rank, node) for rank, node in enumerate(NODES)]
         self.rng = np.random.default_rng(3)
         self.slow: dict[int, float] = {}
+        self.clocks: dict[int, float] = {}  # by rank: seconds that its node's clock is ahead
         self.step = 0
         self.slot = 0
         self.stepping = True
@@ -206,7 +207,10 @@ class World:
         """A push a moment later than now, as after a change of state."""
         self.clock.advance(0.01)
         now = self.clock.now()
-        raw = decompress(self.agents[rank].body(now), max_bytes=10**7)
+        ahead = self.clocks.get(rank, 0.0)
+        agent = self.agents[rank]
+        agent.steps = [(step, end + ahead, compute, loss) for step, end, compute, loss in agent.steps]
+        raw = decompress(agent.body(now + ahead), max_bytes=10**7)
         self.windows.apply(raw, arrived=now)
 
     def one_step(self) -> None:

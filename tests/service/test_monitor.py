@@ -56,6 +56,17 @@ def test_healthy_noisy_run_of_500_steps_opens_nothing(world: World) -> None:
     assert seconds[TimeClass.PRODUCTIVE] > 0.95 * sum(seconds.values())
 
 
+@pytest.mark.parametrize("ahead", [300.0, -300.0, 10.0, -30.0, 3.0, -3.0])
+@pytest.mark.parametrize("good_s", [0, 20])
+def test_a_node_whose_clock_is_wrong_opens_nothing(world: World, ahead: float, good_s: int) -> None:
+    world.launch()
+    world.run(good_s)
+    world.clocks[1] = ahead
+    world.run(60)
+    assert world.anomalies == []
+    assert world.store.incidents() == ()
+
+
 def test_killed_process_is_diagnosed_at_the_next_turn(world: World) -> None:
     world.launch()
     world.run(10)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from everstep.core.errors import WireError
 from everstep.core.remote_write import STALE_NAN, Series, decompress, encode_series, series
@@ -59,6 +60,16 @@ def test_refused_samples_are_counted_by_reason(store: WindowStore, sample: tuple
     push(store, temperature((NOW - 1, 49.0)))
     assert push(store, temperature(sample)) == 0
     assert store.rejected() == {("everstep_gpu_temperature_celsius", reason): 1}
+
+
+def test_a_node_whose_clock_is_ahead_is_named_once(store: WindowStore) -> None:
+    with capture_logs() as logs:
+        for second in range(5):
+            push(store, temperature((NOW + 300 + second, 50.0)))
+    (line,) = logs
+    assert (line["event"], line["node"], line["reason"]) == ("sample_refused", "node-0", "clock")
+    assert line["offset_s"] == pytest.approx(300, abs=1)
+    assert store.rejected() == {("everstep_gpu_temperature_celsius", "clock"): 5}
 
 
 def test_counter_gate_judges_the_rate_and_forgives_a_reset(store: WindowStore) -> None:

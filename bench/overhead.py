@@ -124,8 +124,8 @@ def _training_lines(one: Comparison) -> list[str]:
     return [
         "## Training with and without\n",
         f"The bundled decoder on one core, {one.step_ms:.1f} ms a step, {one.num_steps:,} steps in {one.num_groups}",
-        "groups of four alternating blocks: callback and agent on, both off, both off, on. Throughput lost, median of the",
-        f"groups: **{one.difference:+.3%}**, 95 % interval {one.low:+.3%} to {one.high:+.3%} (bootstrap over groups);",
+        "groups of four alternating blocks: callback and agent on, both off, both off, on. Lost throughput, median of",
+        f"the groups: **{one.difference:+.3%}**, 95 % interval {one.low:+.3%} to {one.high:+.3%} (bootstrap);",
         f"by CPU time of the training thread {one.cpu_difference:+.3%}, {one.cpu_low:+.3%} to {one.cpu_high:+.3%}.",
         "A negative loss is noise. The agent has a core of its own; where training takes every core, its share of a",
         "core above comes on top.",

@@ -23,7 +23,6 @@ def agent(
     """
     settings = load(config).agent
     slim.share_arenas()
-    slim.note_absent()
     with slim.without_terminals():
         from everstep.collector.agent import NodeAgent, run_agent
         from everstep.collector.logs import configure_logging

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator
@@ -38,12 +37,6 @@ def without_terminals() -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
-
-
-def note_absent() -> None:
-    """httpcore looks for this package with every request, all along the path of imports where it is not installed."""
-    if importlib.util.find_spec("sniffio") is None:
-        sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 
 def share_arenas() -> None:

@@ -83,4 +83,6 @@ def test_a_taken_port_is_one_line(responder: EchoResponder) -> None:
 def test_close_frees_the_port(responder: EchoResponder) -> None:
     port = responder.port
     responder.close()
-    EchoResponder("127.0.0.1", port).close()
+    again = EchoResponder("127.0.0.1", port)
+    assert again.port == port
+    again.close()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,11 @@ import yaml
 
 from everstep.alertrules.build import GENERATED, RULE_FILES
 
-sys.path.append(str(Path(__file__).parents[1] / "collector/fake_nvml"))  # --import-mode=importlib leaves it out
+sys.path.extend(  # --import-mode=importlib leaves them out
+    str(Path(__file__).parents[1] / folder) for folder in ("collector/fake_nvml", "integration")
+)
 from fake_driver import FakeDriver, build
+from monitoring import free_port, running
 
 TOKEN = "alert-path-token"
 PATIENCE_S = 60.0
@@ -40,12 +41,6 @@ for step in range(1, 100_000):
 """A job of one rank that takes ten steps a second and keeps no checkpoint."""
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def eventually(check: Callable[[], Any], what: str, log: Path | None = None) -> Any:
     """The first true answer; a failure with the end of the log after a minute."""
     deadline = time.monotonic() + PATIENCE_S
@@ -58,21 +53,6 @@ def eventually(check: Callable[[], Any], what: str, log: Path | None = None) -> 
             return found
         time.sleep(0.05)
     raise AssertionError(f"never happened: {what}" + (f"\n{log.read_text()[-3000:]}" if log is not None else ""))
-
-
-@contextmanager
-def _running(argv: list[str], log: Path, more: Mapping[str, str]) -> Iterator[None]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **more})
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=15)
 
 
 class Stack:
@@ -126,7 +106,7 @@ class Stack:
         for name, argv in self._commands().items():
             log = self.folder / f"{name}.log"
             driver = self.gpus.get(name)
-            held.enter_context(_running(argv, log, driver.environment if driver is not None else {}))
+            held.enter_context(running(argv, log, environment=driver.environment if driver is not None else {}))
             ready = self.url(name) + READY.get(name, "/healthz")
             eventually(lambda ready=ready: httpx.get(ready, timeout=2).is_success, name, log)
 

@@ -1,10 +1,11 @@
 """Debian's Prometheus and Alertmanager on free ports, as the tests of this folder start them."""
 
+import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,14 @@ def binary(name: str) -> str:
 
 
 @contextmanager
-def running(argv: list[str], log: Path, ready_url: str = "") -> Iterator[None]:
-    """The process from when `ready_url` answers until the block ends."""
+def running(
+    argv: list[str], log: Path, ready_url: str = "", *, environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """The process from when `ready_url` answers until the block ends; `environment` comes on top of ours."""
     with log.open("wb") as output:
-        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            argv, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
+        )
     try:
         if ready_url:
             until(argv[0], lambda: process.poll() is not None or bool(get(ready_url)))

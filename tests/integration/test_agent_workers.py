@@ -139,6 +139,7 @@ def test_without_an_agent_the_workers_end_after_the_grace_time(node_with: Callab
     node.kill()
     eventually(lambda: not exists(pid), "the orphan ends")
     eventually(lambda: not node.run_dir.exists(), "shared memory is cleaned")
+    assert not exists(pid)
 
 
 def test_a_dead_warm_parent_takes_its_workers_along_and_comes_back(node_with: Callable[..., AgentNode]) -> None:

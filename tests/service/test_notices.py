@@ -64,9 +64,10 @@ def test_anything_else_is_refused_with_a_mend(bad: bytes) -> None:
 @given(st.binary(max_size=100))
 def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
     try:
-        parse(raw)
+        delivery = parse(raw)
     except WireError:
         return
+    assert len(delivery.notices) <= MAX_ALERTS
 
 
 def test_a_key_counts_once_and_the_memory_is_bounded() -> None:

@@ -82,6 +82,7 @@ def test_no_thread_runs_before_start_or_after_stop(bench: Make) -> None:
 
 def test_a_pipeline_that_was_never_started_can_be_stopped(bench: Make) -> None:
     bench().pipeline().stop()
+    assert _threads() == []
 
 
 def test_nobody_runs_ahead_of_a_consumer_that_does_not_take(bench: Make) -> None:
